@@ -1,0 +1,59 @@
+//! What the kernel programs and the daemon share: the records of the ring buffers, the values of the maps, and the
+//! globals that userspace fills in before the programs are loaded.
+//!
+//! Everything here is plain data with a fixed layout. Both sides are built from this one file, and the sizes are
+//! asserted, so a change that moves a field fails to compile rather than reads garbage.
+#![no_std]
+
+mod lineage;
+mod offsets;
+mod record;
+
+pub use lineage::{Lineage, LineageFlags, Tracked};
+pub use offsets::{ABSENT, Offsets, Settings};
+pub use record::{
+    ARGV_MAX, COMM_LEN, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, OomRecord, PATH_MAX,
+    ReclaimRecord, RecordKind, SampleFlags, SampleRecord, SignalRecord,
+};
+
+/// Nanoseconds in one clock tick of /proc: USER_HZ is 100 on every architecture that Linux still builds for
+/// (`include/asm-generic/param.h`), so `start_boottime / NANOS_PER_TICK` is field 22 of /proc/PID/stat.
+pub const NANOS_PER_TICK: u64 = 10_000_000;
+
+/// The hash under which a file name stands in the map of possible agents: FNV-1a, 64 bits, over the bytes of one path
+/// component. Kernel programs and userspace must agree on it byte for byte.
+///
+/// Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm" (RFC 9923).
+#[must_use]
+pub const fn name_hash(name: &[u8]) -> u64 {
+    let mut hash = FNV_OFFSET;
+    let mut i = 0;
+    while i < name.len() {
+        hash = name_hash_step(hash, name[i]);
+        i += 1;
+    }
+    hash
+}
+
+/// The hash of the empty name, from which [`name_hash_step`] starts.
+pub const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Adds one byte to a running [`name_hash`]; the kernel side hashes while it walks the path.
+#[inline(always)]
+#[must_use]
+pub const fn name_hash_step(hash: u64, byte: u8) -> u64 {
+    (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // Vectors of RFC 9923, appendix C.
+        assert_eq!(name_hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(name_hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(name_hash(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

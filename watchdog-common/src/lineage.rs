@@ -1,0 +1,57 @@
+//! The value of the map that makes lineage exact: who a process descends from, copied to each child inside the fork.
+
+/// Where a tracked process comes from. A pid alone is never an identity, so each pid travels with its start time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Lineage {
+    /// `start_boottime` of the session's root, in nanoseconds since boot.
+    pub root_start: u64,
+    /// `start_boottime` of the process that forked this one, in nanoseconds since boot; 0 when it is not known.
+    pub parent_start: u64,
+    /// tgid of the session's root.
+    pub root: u32,
+    /// tgid of the process that forked this one; 0 when it is not known. Not today's parent: that changes when it dies.
+    pub parent: u32,
+    /// Forks between the root (0) and this process.
+    pub depth: u32,
+    /// [`LineageFlags`], as bits.
+    pub flags: u32,
+}
+
+/// The bits of [`Lineage::flags`].
+pub struct LineageFlags;
+
+impl LineageFlags {
+    /// Tracked by the kernel at exec because the file's name may be an agent's; userspace confirms or drops it.
+    pub const PROVISIONAL: u32 = 1 << 0;
+    /// A process that only has to be seen dying (the session leader of an agent's terminal): children do not inherit.
+    pub const WITNESS: u32 = 1 << 1;
+    /// The thread group is dead, but its parent has not waited for it: a zombie.
+    pub const EXITED: u32 = 1 << 2;
+    /// Has not called exec since its fork: it still shows its parent's name, and shares its memory copy-on-write.
+    pub const FORKED: u32 = 1 << 3;
+}
+
+/// The value of the `TRACKED` map, keyed by tgid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Tracked {
+    /// Inherited by children, but for the parent's identity, the depth and the flags.
+    pub lineage: Lineage,
+    /// `start_boottime` of the process itself, in nanoseconds since boot.
+    pub start: u64,
+    /// `signal->maxrss` at the last exec, in pages. The kernel carries the peak of the image before the exec over into
+    /// it (fs/exec.c, `exec_mmap`), so a peak at or below this value says nothing about the program that runs now.
+    pub inherited_peak: u64,
+}
+
+const _: () = assert!(size_of::<Lineage>() == 32);
+const _: () = assert!(size_of::<Tracked>() == 48);

@@ -1,0 +1,74 @@
+//! The globals that userspace sets at load time, since aya has no CO-RE for programs written in Rust.
+
+/// The value of an [`Offsets`] field that this kernel's BTF does not have.
+pub const ABSENT: u32 = u32::MAX;
+
+/// Byte offsets of the kernel structures' members that the programs read, from the running kernel's BTF.
+///
+/// A nested member's offset is from the start of the outer structure. [`ABSENT`] means that this kernel has no such
+/// member; the programs then do without.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    /// `task_struct.pid`: the thread's id.
+    pub task_pid: u32,
+    /// `task_struct.tgid`: the process's id.
+    pub task_tgid: u32,
+    /// `task_struct.group_leader`, a pointer.
+    pub task_group_leader: u32,
+    /// `task_struct.real_parent`, a pointer.
+    pub task_real_parent: u32,
+    /// `task_struct.start_boottime`, nanoseconds (Linux 5.5; `real_start_time` before).
+    pub task_start_boottime: u32,
+    /// `task_struct.comm`, 16 bytes.
+    pub task_comm: u32,
+    /// `task_struct.cred`, a pointer.
+    pub task_cred: u32,
+    /// `task_struct.mm`, a pointer.
+    pub task_mm: u32,
+    /// `task_struct.signal`, a pointer.
+    pub task_signal: u32,
+    /// `task_struct.exit_code`, a wait status.
+    pub task_exit_code: u32,
+    /// `cred.uid`.
+    pub cred_uid: u32,
+    /// `signal_struct.live`, the number of live threads.
+    pub signal_live: u32,
+    /// `signal_struct.flags`.
+    pub signal_flags: u32,
+    /// `signal_struct.group_exit_code`.
+    pub signal_group_exit_code: u32,
+    /// `signal_struct.maxrss`, pages.
+    pub signal_maxrss: u32,
+    /// `signal_struct.tty`, a pointer.
+    pub signal_tty: u32,
+    /// `mm_struct.arg_start`.
+    pub mm_arg_start: u32,
+    /// `mm_struct.arg_end`.
+    pub mm_arg_end: u32,
+    /// `mm_struct.hiwater_rss`, pages.
+    pub mm_hiwater_rss: u32,
+    /// `mm_struct.owner`, a pointer (CONFIG_MEMCG).
+    pub mm_owner: u32,
+    /// The first counter in `mm_struct.rss_stat`.
+    pub mm_rss_stat: u32,
+    /// Bytes from one counter in `mm_struct.rss_stat` to the next.
+    pub mm_rss_stride: u32,
+    /// `linux_binprm.filename`, a pointer.
+    pub bprm_filename: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
+}
+
+/// What userspace decides for the programs at load time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// 1: every exec of an untracked process is a possible agent; 0: only names in the candidates map.
+    pub track_every_exec: u32,
+    /// Close watch: a memory event is sent when the process's counters moved by this many pages since the last one.
+    pub memory_step_pages: u32,
+}
+
+const _: () = assert!(size_of::<Offsets>() == 96);
+const _: () = assert!(size_of::<Settings>() == 8);

@@ -1,0 +1,92 @@
+//! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
+
+mod parse;
+mod profile;
+
+pub use parse::{ConfigError, parse};
+pub use profile::{Candidates, Profile};
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// All that can be configured. The tables are those of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[daemon]`
+    pub daemon: Daemon,
+    /// `[tracking]`
+    pub tracking: Tracking,
+    /// `[orphans]`
+    pub orphans: Orphans,
+    /// `[[profile]]`: the built-in profiles, with a user's profile in the place of the one whose name it bears.
+    pub profiles: Vec<Profile>,
+}
+
+/// `[daemon]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Daemon {
+    /// `listen`: where metrics and /healthz are served; `None` for "off".
+    pub listen: Option<SocketAddr>,
+    /// `journal_events`: how many events the journal in memory holds.
+    pub journal_events: usize,
+}
+
+/// `[tracking]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracking {
+    /// `close_watch`: when the memory programs are attached.
+    pub close_watch: CloseWatch,
+    /// `sample_interval`: the longest time between two looks at the memory of a tracked process.
+    pub sample_interval: Duration,
+    /// `max_processes`: how many processes the kernel's map can hold. Takes effect at the next start.
+    pub max_processes: u32,
+}
+
+/// `[tracking] close_watch`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseWatch {
+    /// While a session grows fast or the host is short of memory.
+    Auto,
+    /// All the time.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// `[orphans]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orphans {
+    /// `grace`: an orphan younger than this is reported, and nothing is proposed: most helpers end by themselves.
+    pub grace: Duration,
+    /// `keep`: globs on the executed path, argv0 or script of processes that are meant to stay.
+    pub keep: Vec<String>,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9719))), journal_events: 10_000 }
+    }
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self { close_watch: CloseWatch::Auto, sample_interval: Duration::from_millis(1_500), max_processes: 65_536 }
+    }
+}
+
+impl Default for Orphans {
+    fn default() -> Self {
+        Self { grace: Duration::from_secs(30), keep: Vec::new() }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            daemon: Daemon::default(),
+            tracking: Tracking::default(),
+            orphans: Orphans::default(),
+            profiles: Profile::built_in(),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Everything that the engine ever asks for. The shell carries it out; the engine never waits for it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{BootTime, FindingId, ProcessId, SessionId};
+use super::input::{ExitStatus, Image, Lineage};
+
+/// One thing that the engine asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Effect {
+    /// Put the process into the kernel's map, or change its entry.
+    Track(ProcessId, Lineage),
+    /// Take the process out of the kernel's map.
+    Untrack(ProcessId),
+    /// Look at the process in /proc and answer with [`Input::Inspected`](super::input::Input::Inspected).
+    Inspect(ProcessId),
+    /// Scan /proc and answer with [`Input::Scan`](super::input::Input::Scan).
+    Rescan,
+    /// Measure the process's proportional memory and answer with a sample.
+    MeasureShared(ProcessId),
+    /// Attach (or detach) the memory programs.
+    CloseWatch(bool),
+    /// Write into the journal.
+    Journal(JournalEntry),
+    /// A finding opened this long after its cause.
+    Latency(Duration),
+}
+
+/// A line of the journal: what `watchdogctl events` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// When it happened.
+    pub at: BootTime,
+    /// Whom it concerns.
+    pub process: Option<ProcessId>,
+    /// Its session.
+    pub session: Option<SessionId>,
+    /// What.
+    pub what: Happening,
+}
+
+/// What a journal entry tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Happening {
+    /// An agent was recognised, and its session began.
+    SessionStarted {
+        /// The profile's name.
+        profile: String,
+    },
+    /// The last process of a session is gone.
+    SessionEnded,
+    /// A fork.
+    Fork {
+        /// Who forked it.
+        parent: Option<ProcessId>,
+    },
+    /// An exec.
+    Exec {
+        /// comm after it.
+        comm: String,
+        /// What was executed.
+        image: Image,
+    },
+    /// An exit.
+    Exit {
+        /// How.
+        status: Option<ExitStatus>,
+        /// Highest resident set, in bytes.
+        peak_bytes: u64,
+    },
+    /// A signal that ends processes.
+    Signal {
+        /// Its number.
+        signal: u8,
+        /// Who sent it.
+        sender: ProcessId,
+        /// The sender's comm.
+        sender_comm: String,
+        /// The sender's user.
+        sender_uid: u32,
+        /// It was neither ignored nor pending.
+        delivered: bool,
+    },
+    /// The OOM killer took a process.
+    Oom {
+        /// Its comm.
+        comm: String,
+    },
+    /// A finding opened, changed, or closed.
+    Finding {
+        /// Which.
+        finding: FindingId,
+        /// `orphan`, `detached`, …
+        kind: String,
+        /// `opened`, `changed` or `closed`.
+        change: String,
+        /// In one sentence.
+        summary: String,
+    },
+    /// Events were lost, and the table was brought back into line with /proc.
+    Reconciled {
+        /// Records that the kernel dropped.
+        lost: u64,
+        /// Processes that the table did not have.
+        added: u64,
+        /// Processes that were gone.
+        removed: u64,
+    },
+    /// An allocation had to wait for reclaim.
+    Reclaim {
+        /// Microseconds.
+        stalled_us: u64,
+    },
+    /// A step of memory in close watch.
+    MemoryStep {
+        /// anon + shmem + swap, in bytes.
+        memory_bytes: u64,
+    },
+}

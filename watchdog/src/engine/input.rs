@@ -1,0 +1,327 @@
+//! Everything that the engine is ever told. A recorded sequence of these is a whole night of a host.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{BootTime, Bytes, Pid, ProcessId, Uid};
+
+/// One thing that the engine is told. The moment is handed over beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Input {
+    /// Something happened in the kernel.
+    Kernel(KernelEvent),
+    /// The kernel dropped this many records since it was last asked: the table may be wrong until the next scan.
+    Lost(u64),
+    /// All processes of /proc.
+    Scan(Scan),
+    /// Memory of tracked processes.
+    Samples(Vec<Sample>),
+    /// What /proc says about one process that a verdict is to be made of; `None` when it is gone.
+    Inspected(ProcessId, Option<Inspection>),
+    /// Memory of the host.
+    Host(HostMemory),
+    /// A person says that a process is meant to stay.
+    Adopt(ProcessId),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the kernel programs report, decoded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum KernelEvent {
+    /// A tracked process forked.
+    Fork(Fork),
+    /// A tracked process, or a possible agent, executed a program.
+    Exec(Exec),
+    /// A tracked process or a witness ended.
+    Exit(Exit),
+    /// The OOM killer chose a victim.
+    Oom(Oom),
+    /// A signal that ends processes was sent to a tracked process.
+    Signal(Signal),
+    /// Close watch: memory moved by a step.
+    MemoryStep(Sample),
+    /// Close watch: an allocation had to wait for reclaim.
+    Reclaim(Reclaim),
+}
+
+/// A process's place in a session, as the kernel's map holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// The root of the session.
+    pub root: ProcessId,
+    /// Who forked the process, where that is known.
+    pub parent: Option<ProcessId>,
+    /// Forks from the root.
+    pub depth: u32,
+    /// Tracked by the kernel on the strength of a file name only.
+    pub provisional: bool,
+    /// Has not executed a program since its fork.
+    pub forked: bool,
+    /// Watched only for its exit: not a member of the session.
+    pub witness: bool,
+}
+
+/// A fork.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fork {
+    /// When.
+    pub at: BootTime,
+    /// The child.
+    pub process: ProcessId,
+    /// The child's lineage.
+    pub lineage: Lineage,
+    /// The child's user.
+    pub uid: Uid,
+    /// The child's comm: its parent's.
+    pub comm: String,
+}
+
+/// An exec.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exec {
+    /// When.
+    pub at: BootTime,
+    /// Who.
+    pub process: ProcessId,
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// Its user, after the exec.
+    pub uid: Uid,
+    /// Its parent at that moment.
+    pub ppid: Pid,
+    /// comm after the exec.
+    pub comm: String,
+    /// What was executed.
+    pub image: Image,
+}
+
+/// What a process executed: fixed at exec, whatever the program later writes over its argv.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The path that was executed; a script's own path, not its interpreter's.
+    pub path: String,
+    /// The arguments; a script's begin with its interpreter.
+    pub argv: Vec<String>,
+    /// `argv` is not all of it.
+    pub truncated: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    /// It exited with this code.
+    Code(u8),
+    /// This signal ended it.
+    Signal(u8),
+}
+
+/// An exit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exit {
+    /// When.
+    pub at: BootTime,
+    /// Who.
+    pub process: ProcessId,
+    /// How.
+    pub status: ExitStatus,
+    /// The highest resident set of the program that it ran last, where the kernel's marks tell it.
+    pub peak: Option<Bytes>,
+}
+
+/// A choice of the OOM killer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Oom {
+    /// When.
+    pub at: BootTime,
+    /// The victim's pid; old kernels give no more.
+    pub pid: Pid,
+    /// The victim, where the kernel tells its start.
+    pub process: Option<ProcessId>,
+    /// The victim's comm; may be empty.
+    pub comm: String,
+    /// Whose allocation it was that failed.
+    pub trigger: Pid,
+}
+
+/// A signal on its way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// When.
+    pub at: BootTime,
+    /// The target.
+    pub process: ProcessId,
+    /// The signal's number.
+    pub signal: u8,
+    /// `si_code`: above 0 it is the kernel's own.
+    pub code: i32,
+    /// The kernel did deliver it: it was neither ignored nor pending already.
+    pub delivered: bool,
+    /// The sender.
+    pub sender: ProcessId,
+    /// The sender's comm.
+    pub sender_comm: String,
+    /// The sender's user.
+    pub sender_uid: Uid,
+}
+
+/// A wait for reclaim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// When it ended.
+    pub at: BootTime,
+    /// Who waited.
+    pub process: ProcessId,
+    /// How long.
+    pub stalled: Duration,
+    /// What it freed.
+    pub reclaimed: Bytes,
+}
+
+/// Memory of one process at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When.
+    pub at: BootTime,
+    /// Whose.
+    pub process: ProcessId,
+    /// How much; a zombie has none.
+    pub memory: Memory,
+    /// Today's parent, where the source tells it.
+    pub ppid: Option<Pid>,
+    /// Dead, and not yet waited for.
+    pub zombie: bool,
+    /// Has a controlling terminal, where the source tells it.
+    pub tty: Option<bool>,
+}
+
+/// The memory of a process. `anon + shmem + swap` is what it costs: file pages can be dropped at any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Anonymous resident memory.
+    pub anon: Bytes,
+    /// Resident pages of files.
+    pub file: Bytes,
+    /// Resident shared memory, tmpfs and memfd included.
+    pub shmem: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
+    /// The highest resident set so far, where the source tells it; else zero.
+    pub peak: Bytes,
+    /// What it costs when each shared page is divided by the number of its users (smaps_rollup: Pss_Anon + Pss_Shmem
+    /// + SwapPss), where that was measured: it is dear.
+    pub proportional: Option<Bytes>,
+}
+
+impl Memory {
+    /// Resident memory of every kind.
+    #[must_use]
+    pub fn rss(&self) -> Bytes {
+        self.anon + self.file + self.shmem
+    }
+
+    /// What the process costs the host: anonymous, shared and swapped memory.
+    #[must_use]
+    pub fn charged(&self) -> Bytes {
+        self.anon + self.shmem + self.swap
+    }
+}
+
+/// All processes at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scan {
+    /// When reading began: what the table learned later than this, the scan cannot deny.
+    pub began: BootTime,
+    /// Each living process, in any order.
+    pub processes: Vec<ScannedProcess>,
+}
+
+/// A process as a scan of /proc shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScannedProcess {
+    /// Who.
+    pub process: ProcessId,
+    /// Its parent now.
+    pub ppid: Pid,
+    /// Its user (the real one of /proc/PID/status).
+    pub uid: Uid,
+    /// comm now.
+    pub comm: String,
+    /// exe and cmdline as they are now: a program may have written over the latter.
+    pub image: Image,
+    /// Dead, and not yet waited for.
+    pub zombie: bool,
+    /// Its place as the kernel's map holds it, when it is there.
+    pub lineage: Option<Lineage>,
+    /// Its memory.
+    pub memory: Memory,
+}
+
+/// What can be said for and against keeping a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// Its parent now; 0 when it has none in our sight.
+    pub ppid: u32,
+    /// The parent's comm, to name the subreaper.
+    pub parent_comm: String,
+    /// Its session leader's pid (field 6 of stat).
+    pub sid: u32,
+    /// Its process group.
+    pub pgid: u32,
+    /// The session leader is a living process.
+    pub leader_alive: bool,
+    /// The session leader's identity, while it lives and is another process.
+    pub leader: Option<ProcessId>,
+    /// It has a controlling terminal.
+    pub tty: bool,
+    /// comm now.
+    pub comm: String,
+    /// SIGHUP is ignored (bit 0 of SigIgn).
+    pub ignores_hup: bool,
+    /// What it listens on: "tcp 127.0.0.1:3000", "unix /run/x.sock".
+    pub listens: Vec<String>,
+    /// Its working directory was removed.
+    pub cwd_deleted: bool,
+    /// Where its stdin leads.
+    pub stdin: Stdin,
+    /// Dead, and not yet waited for.
+    pub zombie: bool,
+    /// Stopped by a signal (state T).
+    pub stopped: bool,
+}
+
+/// Where file descriptor 0 leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdin {
+    /// /dev/null, a file, or not to be told.
+    #[default]
+    Other,
+    /// A terminal.
+    Terminal,
+    /// A pipe or socket pair whose other end is held by these processes (of those that were looked at).
+    Peer(Vec<ProcessId>),
+    /// A pipe or socket whose other end nobody holds any more.
+    Closed,
+}
+
+/// Memory of the host: /proc/meminfo and /proc/pressure/memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostMemory {
+    /// MemTotal.
+    pub total: Bytes,
+    /// MemAvailable.
+    pub available: Bytes,
+    /// SwapTotal.
+    pub swap_total: Bytes,
+    /// SwapFree.
+    pub swap_free: Bytes,
+    /// AnonPages.
+    pub anon: Bytes,
+    /// Shmem: tmpfs too, which belongs to no process.
+    pub shmem: Bytes,
+    /// `some avg10` of memory pressure, in per cent; `None` without PSI.
+    pub pressure_some_avg10: Option<f64>,
+    /// `full avg10` of memory pressure, in per cent.
+    pub pressure_full_avg10: Option<f64>,
+}

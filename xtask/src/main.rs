@@ -1,0 +1,2 @@
+//! Commands of the workspace.
+fn main() {}
