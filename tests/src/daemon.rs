@@ -20,10 +20,33 @@ use crate::{http, limit, poll};
 /// A running daemon.
 pub struct Daemon {
     process: Child,
+    uid: Option<u32>,
+    files: Files,
+}
+
+/// Where a daemon's things are.
+struct Files {
+    watchdogd: PathBuf,
+    watchdogctl: PathBuf,
     runtime: PathBuf,
+    state: PathBuf,
     config: PathBuf,
     log: PathBuf,
-    ctl: PathBuf,
+}
+
+impl Files {
+    /// Starts a daemon without waiting for it.
+    fn launch(&self, uid: Option<u32>) -> Child {
+        let mut command = Command::new(&self.watchdogd);
+        command.arg("--config").arg(&self.config).arg("--runtime-dir").arg(&self.runtime);
+        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]);
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        let log = std::fs::File::create(&self.log).expect("a log");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+        command.spawn().expect("the daemon starts")
+    }
 }
 
 /// How a daemon is started.
@@ -116,41 +139,43 @@ impl Daemon {
     /// When it does not become ready.
     #[must_use]
     pub fn with(stage: &Stage, options: &Options<'_>) -> Self {
-        let mut daemon = Self::launch(stage, options);
-        let ready = poll(limit(Duration::from_secs(20)), || {
-            let ended = daemon.process.try_wait().expect("the daemon is our child");
-            assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", daemon.log());
-            daemon.log().lines().any(|line| line.contains("ready")).then_some(())
-        });
-        assert!(ready.is_some(), "the daemon is not ready\n{}", daemon.log());
-        daemon
-    }
-
-    /// Starts a daemon without waiting for it.
-    fn launch(stage: &Stage, options: &Options<'_>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = |name: &str| stage.directory().join(format!("{name}-{number}"));
-        let (runtime, config, log, ctl) = (at("run"), at("config.toml"), at("watchdogd.log"), at("watchdogctl"));
         // Other users cannot reach a build directory that is somebody's own.
-        install(&binaries().watchdogctl, &ctl);
-        let watchdogd = at("watchdogd");
-        install(&binaries().watchdogd, &watchdogd);
-        std::fs::write(&config, configuration(stage, options.config)).expect("the configuration");
-        let mut command = Command::new(watchdogd);
-        command.arg("--config").arg(&config).arg("--runtime-dir").arg(&runtime).arg("--state-dir").arg(at("state"));
-        command.args(["--listen", "127.0.0.1:0"]);
-        if let Some(uid) = options.uid {
-            command.uid(uid).gid(uid);
-        }
-        let output = std::fs::File::create(&log).expect("a log");
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().expect("a log"))
-            .stderr(output)
-            .spawn()
-            .expect("the daemon starts");
-        Self { process, runtime, config, log, ctl }
+        let files = Files {
+            watchdogd: at("watchdogd"),
+            watchdogctl: at("watchdogctl"),
+            runtime: at("run"),
+            state: at("state"),
+            config: at("config.toml"),
+            log: at("watchdogd.log"),
+        };
+        install(&binaries().watchdogd, &files.watchdogd);
+        install(&binaries().watchdogctl, &files.watchdogctl);
+        std::fs::write(&files.config, configuration(stage, options.config)).expect("the configuration");
+        let process = files.launch(options.uid);
+        let mut daemon = Self { process, uid: options.uid, files };
+        daemon.await_ready();
+        daemon
+    }
+
+    /// Starts the daemon again, after it has ended, where it was.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn restart(&mut self) {
+        self.process = self.files.launch(self.uid);
+        self.await_ready();
+    }
+
+    fn await_ready(&mut self) {
+        let ready = poll(limit(Duration::from_secs(20)), || {
+            let ended = self.process.try_wait().expect("the daemon is our child");
+            assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.log());
+            self.log().lines().any(|line| line.contains("ready")).then_some(())
+        });
+        assert!(ready.is_some(), "the daemon is not ready\n{}", self.log());
     }
 
     /// Starts a second daemon on this one's runtime directory, and waits until it gives up.
@@ -160,9 +185,14 @@ impl Daemon {
     #[must_use]
     pub fn second(&self) -> Answer {
         let mut command = Command::new(&binaries().watchdogd);
-        command.args(["--listen", "off", "--runtime-dir"]).arg(&self.runtime);
-        command.arg("--state-dir").arg(self.runtime.with_extension("second"));
-        command.arg("--config").arg(&self.config).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["--listen", "off", "--runtime-dir"]).arg(&self.files.runtime);
+        command.arg("--state-dir").arg(self.files.state.with_extension("second"));
+        command
+            .arg("--config")
+            .arg(&self.files.config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut second = command.spawn().expect("the second daemon starts");
         if poll(limit(Duration::from_secs(10)), || second.try_wait().expect("our child")).is_none() {
             second.kill().expect("our child");
@@ -179,13 +209,13 @@ impl Daemon {
     /// The control socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.runtime.join("control.sock")
+        self.files.runtime.join("control.sock")
     }
 
     /// What the daemon has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        std::fs::read_to_string(&self.files.log).unwrap_or_default()
     }
 
     /// Where the metrics are, which the daemon says in its log since the system chose the port.
@@ -347,7 +377,7 @@ impl Daemon {
     }
 
     fn run_ctl(&self, arguments: &[&str], uid: Option<u32>) -> Answer {
-        let mut command = Command::new(&self.ctl);
+        let mut command = Command::new(&self.files.watchdogctl);
         command.arg("--socket").arg(self.socket()).args(arguments).env("NO_COLOR", "1").stdin(Stdio::null());
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
@@ -361,7 +391,7 @@ impl Daemon {
     /// When it does not start.
     #[must_use]
     pub fn follow(&self, arguments: &[&str]) -> Child {
-        let mut command = Command::new(&self.ctl);
+        let mut command = Command::new(&self.files.watchdogctl);
         command.arg("--socket").arg(self.socket()).arg("--json").args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("watchdogctl starts")
     }
@@ -371,14 +401,14 @@ impl Daemon {
     /// # Panics
     /// When the daemon is gone.
     pub fn reload(&self, config: &str) {
-        std::fs::write(&self.config, config).expect("the configuration");
+        std::fs::write(&self.files.config, config).expect("the configuration");
         self.send(Signal::HUP);
     }
 
     /// The configuration file.
     #[must_use]
     pub fn config(&self) -> &Path {
-        &self.config
+        &self.files.config
     }
 
     /// Sends a signal to the daemon.

@@ -87,6 +87,17 @@ impl Stage {
         path
     }
 
+    /// Makes a named pipe that scripts can use as a program's standard input.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.directory().join(name);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap_or_else(|error| panic!("fifo {}: {error}", path.display()));
+        path
+    }
+
     /// Starts the agent with this script; `AGENT` in it stands for the agent's name.
     pub fn agent(&mut self, script: &str) -> ProcessId {
         let agent = self.agent.clone();
