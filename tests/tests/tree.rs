@@ -1,6 +1,8 @@
 //! Given an agent that makes processes in every way there is, the daemon shows exactly what /proc shows, with the
 //! parents that forked them.
 
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
 use std::collections::BTreeSet;
 
 use watchdog::api::{FindingKind, ProcessKind, ProcessState, Session, SessionState};
