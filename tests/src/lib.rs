@@ -61,3 +61,30 @@ pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opti
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Does `act` as another user, on a thread of its own: raw system calls change the credentials of one thread only.
+///
+/// # Panics
+/// When this process is not root, or `act` panics.
+pub fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: plain system calls that touch no memory; the thread ends with `act`.
+        let done = unsafe {
+            libc::syscall(libc::SYS_setresgid, uid, uid, uid) + libc::syscall(libc::SYS_setresuid, uid, uid, uid)
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        act()
+    });
+    thread.join().expect("what was done as another user")
+}
+
+/// Uses as many descriptors as the system allows, for a test that opens more than is usual.
+///
+/// # Panics
+/// When the limit cannot be read.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("the soft limit may be raised to the hard one");
+}

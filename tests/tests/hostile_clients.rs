@@ -1,11 +1,14 @@
 //! Given clients that are slow, broken or hostile, tracking goes on as if they were not there.
 
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use watchdog_tests::{Daemon, Stage, get, limit, raw, seconds};
+use watchdog_tests::{Daemon, Stage, as_user, get, limit, poll, raise_descriptor_limit, raw, seconds};
 
 /// Asserts that a helper that is forked now is shown within a second.
 fn tracking_goes_on(daemon: &Daemon, stage: &mut Stage, name: &str) {
@@ -74,21 +77,42 @@ fn a_huge_body_is_refused() {
     assert!(resident_mib(&daemon) < 100, "{} MiB", resident_mib(&daemon));
 }
 
+/// A thousand connections that never say a word.
+fn thousand(socket: &Path) -> Vec<UnixStream> {
+    let open: Vec<_> = (0..1_000).map_while(|_| UnixStream::connect(socket).ok()).collect();
+    assert!(open.len() >= 500, "only {} connections", open.len());
+    open
+}
+
 #[test]
-fn a_thousand_idle_connections_keep_nobody_out() {
+fn a_thousand_idle_connections_of_another_user_keep_root_nowhere_out() {
+    raise_descriptor_limit();
     let mut stage = Stage::new();
     let daemon = Daemon::watching(&stage);
-    let idle: Vec<_> = (0..1_000).map_while(|_| UnixStream::connect(daemon.socket()).ok()).collect();
-    assert!(idle.len() >= 100, "only {} connections", idle.len());
+    let socket = daemon.socket();
+
+    let idle = as_user(65_534, move || thousand(&socket));
+
+    tracking_goes_on(&daemon, &mut stage, "during");
+    drop(idle);
+}
+
+#[test]
+fn after_a_thousand_idle_connections_of_its_own_a_user_is_served_again() {
+    raise_descriptor_limit();
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    let idle = thousand(&daemon.socket());
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
 
-    // Asking may take a moment while they stand; what is tracked meanwhile is complete.
-    let answered = watchdog_tests::poll(limit(Duration::from_secs(15)), || get(&daemon.socket(), "/v1/tree").ok());
-    let answer = answered.expect("an answer while they stand");
-    assert_eq!(answer.status, 200);
+    // They are cut off when no request comes; what was tracked meanwhile is complete.
+    let answered =
+        poll(limit(Duration::from_secs(20)), || get(&daemon.socket(), "/v1/tree").ok().filter(|it| it.status == 200));
+    assert!(answered.is_some(), "{}", daemon.log());
     drop(idle);
-    daemon.eventually(seconds(3.0), "agent and helper", |look| look.session(agent).and(look.process(helper)).map(drop));
+    daemon.eventually(seconds(1.0), "agent and helper", |look| look.session(agent).and(look.process(helper)).map(drop));
 }
 
 #[test]

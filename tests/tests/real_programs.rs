@@ -3,6 +3,8 @@
 //!
 //! Needs node and npm, and npm's registry for the first run; what is installed stays in the target directory.
 
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;

@@ -2,22 +2,9 @@
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use serde_json::json;
-use watchdog_tests::{Daemon, ProcessId, Response, Stage, get, post, seconds};
+use watchdog_tests::{Daemon, ProcessId, Response, Stage, as_user, get, post, seconds};
 
 const NOBODY: u32 = 65_534;
-
-/// Does `request` on a thread that is another user: raw system calls change one thread only.
-fn as_user<T: Send + 'static>(uid: u32, request: impl FnOnce() -> T + Send + 'static) -> T {
-    let thread = std::thread::spawn(move || {
-        // SAFETY: plain system calls that touch no memory; this thread ends soon.
-        let done = unsafe {
-            libc::syscall(libc::SYS_setresgid, uid, uid, uid) + libc::syscall(libc::SYS_setresuid, uid, uid, uid)
-        };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        request()
-    });
-    thread.join().expect("the request")
-}
 
 /// A tree of root's, and one of nobody's.
 struct Two {
