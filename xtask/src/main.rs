@@ -1,2 +1,42 @@
-//! Commands of the workspace.
-fn main() {}
+//! What a person or CI runs: `cargo xtask COMMAND`.
+
+mod cargo;
+mod privilege;
+mod run;
+mod test;
+mod test_guests;
+mod totals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(about = "Commands of the agent-watchdog workspace", bin_name = "cargo xtask")]
+enum Command {
+    /// Build the daemon and run it on its built-in configuration, as root.
+    Run(run::Options),
+    /// Run all tests of the workspace against the running kernel, as root.
+    Test(test::Options),
+    /// Run the kernel-facing tests on other kernels, in emulated guests.
+    TestGuests(test_guests::Options),
+    /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
+    #[command(hide = true)]
+    AsRoot(privilege::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Run(options) => run::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::TestGuests(options) => test_guests::run(&options),
+        Command::AsRoot(options) => privilege::run(&options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
