@@ -71,7 +71,9 @@ fn scene(grace: &str) -> Scene {
     }
     let (prefix, bin, home) = (installed().display(), bin.display(), stage.directory().display());
     // A home of their own: what they write goes with the stage.
-    let environment = format!("env HOME={home} npm_config_cache={prefix}/cache npm_config_update_notifier=false NODE_OPTIONS=--experimental-websocket");
+    let environment = format!(
+        "env HOME={home} npm_config_cache={prefix}/cache npm_config_update_notifier=false NODE_OPTIONS=--experimental-websocket"
+    );
     let agent = stage.agent(&format!(
         "program everything [ {environment} npx --prefix {prefix} mcp-server-everything stdio ]
          program memory [ {environment} node {bin}/mcp-server-memory ]
