@@ -197,3 +197,14 @@ fn a_signal_that_the_agent_ignored_too_is_no_reason_to_keep() {
         look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
     });
 }
+
+#[test]
+fn a_dev_server_in_the_agents_own_session_is_reported_and_never_proposed() {
+    let (_stage, daemon, left) = left_behind(&[], "spawn helper [ listen-tcp report kept hold ]", &Options::default());
+    daemon.eventually(seconds(1.0), "an orphan", |look| {
+        look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
+    });
+    daemon.never(std::time::Duration::from_millis(2_600), "evidence that does not decide proposes nothing", |look| {
+        look.findings.iter().find(|finding| finding.proposed_action != "report").map(drop)
+    });
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use watchdog::api::{Finding, FindingKind, ProcessState, SessionState};
-use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, in_guest, is_alive, seconds};
+use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, is_alive, seconds};
 
 /// Whether a pid stands anywhere in the evidence under the name `pid`.
 fn names(evidence: &Value, process: ProcessId) -> bool {
@@ -57,7 +57,9 @@ fn all_that_a_dead_agent_leaves_is_one_finding_within_a_second() {
     let session = look.session_with(survivors[0]).expect("the session goes on");
     assert_eq!(session.state, SessionState::Orphaned);
     assert_eq!(finding.session, Some(session.id));
-    assert_eq!(look.findings.iter().filter(|f| f.closed_at.is_none()).count(), 1, "{}", daemon.describe(Some(&look)));
+    daemon.eventually(seconds(1.0), "that is the only open finding", |look| {
+        (look.findings.iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
+    });
     assert_eq!(daemon.status().counts.sessions_orphaned, 1);
 }
 
@@ -184,18 +186,23 @@ fn a_helper_whose_parent_exits_under_a_living_agent_is_detached() {
     assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 0);
 }
 
+/// An agent in a terminal, started by a shell that dies with the window.
+fn agent_in_a_terminal(stage: &mut Stage, daemon: &Daemon, hangup: &str) -> (std::fs::File, ProcessId) {
+    let (master, terminal) = open_terminal();
+    stage.start("helper", &format!("terminal {terminal} {hangup} spawn AGENT [ {hangup} report agent hold ] hold"));
+    let agent = stage.reported("agent");
+    daemon.eventually(seconds(1.0), "the agent", |look| look.session(agent).map(drop));
+    let findings = |look: &Look| look.findings_of(FindingKind::Abandoned).first().map(|_| ());
+    daemon.never(Duration::from_millis(800), "abandoned while its terminal is there", findings);
+    (master, agent)
+}
+
 #[test]
 fn an_agent_whose_terminal_is_gone_is_abandoned() {
     let mut stage = Stage::new();
     let daemon = Daemon::watching(&stage);
-    let (master, terminal) = open_terminal();
-    // As a shell in a terminal window starts its agent; the shell dies with the window, the agent does not.
-    stage.start("helper", &format!("terminal {terminal} spawn AGENT [ ignore-hup report agent hold ] hold"));
-    let agent = stage.reported("agent");
-    daemon.eventually(seconds(1.0), "the agent", |look| look.session(agent).map(drop));
-    daemon.never(seconds(0.5) / if in_guest() { 10 } else { 1 }, "abandoned while its terminal is there", |look| {
-        look.findings_of(FindingKind::Abandoned).first().map(drop)
-    });
+    // As agents do that want to save their state before they end, and then don't.
+    let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "catch-hup");
 
     drop(master);
 
@@ -204,6 +211,20 @@ fn an_agent_whose_terminal_is_gone_is_abandoned() {
     });
     assert_eq!((finding.pid, finding.start_time), (agent.pid, agent.start_time));
     assert_eq!(finding.proposed_action, "report", "an agent without a terminal may be wanted");
+    assert!(is_alive(agent));
+}
+
+#[test]
+fn an_agent_under_nohup_is_meant_to_outlive_its_terminal() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "ignore-hup");
+
+    drop(master);
+
+    daemon.never(Duration::from_secs(3), "nohup says that it is to go on", |look| {
+        look.open(FindingKind::Abandoned).first().map(drop)
+    });
     assert!(is_alive(agent));
 }
 
