@@ -263,7 +263,7 @@ fn an_orphan_that_is_stopped_or_sleeps_stays_an_orphan() {
 #[test]
 fn a_daemon_that_starts_late_proposes_nothing_for_what_it_did_not_see() {
     let mut stage = Stage::new();
-    let agent = stage.agent("fork [ report helper hold ] hold");
+    let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
     stage.kill(agent);
 
