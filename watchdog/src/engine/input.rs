@@ -124,8 +124,8 @@ pub struct Exit {
     pub at: BootTime,
     /// Who.
     pub process: ProcessId,
-    /// How.
-    pub status: ExitStatus,
+    /// How; `None` when only its absence was seen (tracking by looks at /proc).
+    pub status: Option<ExitStatus>,
     /// The highest resident set of the program that it ran last, where the kernel's marks tell it.
     pub peak: Option<Bytes>,
 }

@@ -1,0 +1,24 @@
+//! What the host tells of itself: /proc, cgroups and pressure. Every module here reads; none acts.
+//!
+//! - [`clock`]: the time that everything is told in
+//! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
+//! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`shared`]: what a process costs, what the host has, and how often to ask
+//! - [`poll`]: a substitute for kernel events, where there are none
+//! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
+
+pub mod clock;
+mod descriptors;
+mod error;
+pub mod inspect;
+mod listen;
+pub mod meminfo;
+pub mod memory;
+mod process;
+pub mod scan;
+mod stat;
+mod stdin;
+#[cfg(test)]
+mod testing;
+mod unix_diag;
+
+pub use error::HostError;
