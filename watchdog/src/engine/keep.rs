@@ -7,6 +7,7 @@ use super::id::ProcessId;
 use super::input::{Inspection, Stdin};
 use super::process::{Launcher, Process};
 use crate::api::ProcessKind;
+use crate::config::Orphans;
 
 /// What the evidence says about keeping a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub(super) enum Verdict {
 
 /// What a verdict needs to know beyond the process itself.
 pub(super) struct Context<'a> {
-    /// `[orphans] keep`
-    pub(super) keep: &'a classify::Patterns,
+    /// `[orphans]`
+    pub(super) configured: &'a Orphans,
     /// The agent itself ignores SIGHUP, so that its helpers inherited that; `None` when nobody has looked.
     pub(super) agent_ignores_hup: Option<bool>,
     /// A process is an agent of another session, and alive.
@@ -49,18 +50,18 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     if process.adopted {
         return Some("adopted".into());
     }
-    // A fork that has not executed anything shows its parent's program.
-    if !process.forked || classify::multiplexer(image, comm) {
-        if context.keep.matches(image) {
+    // tmux's server is a fork of its first client, and executes nothing.
+    if let Some(name) = classify::multiplexer(image, comm) {
+        return Some(format!("a terminal multiplexer's server: {name}"));
+    }
+    if !process.forked {
+        if context.configured.keeps(image) {
             return Some("listed in [orphans] keep".into());
-        }
-        if classify::multiplexer(image, comm) {
-            return Some("a terminal multiplexer's server".into());
         }
         if let Some(name) = classify::build_server(image, comm) {
             return Some(format!("a build server: {name}"));
         }
-        if let Some(name) = classify::user_daemon(image, comm) {
+        if let Some(name) = classify::user_daemon(image) {
             return Some(format!("a daemon of the user: {name}"));
         }
         if classify::agent_daemon(image) {

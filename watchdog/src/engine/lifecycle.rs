@@ -203,7 +203,11 @@ impl Step<'_> {
 
     fn began(&mut self, root: ProcessId, profile: &str) {
         self.track(root);
-        self.journal(BootTime::from(root.start_time), Some(root), Happening::SessionStarted { profile: profile.into() });
+        self.journal(
+            BootTime::from(root.start_time),
+            Some(root),
+            Happening::SessionStarted { profile: profile.into() },
+        );
         self.effect(Effect::Inspect(root));
     }
 
@@ -402,7 +406,7 @@ impl Step<'_> {
     }
 
     pub(super) fn profile(&self, image: &Image, comm: &str) -> Option<&Profile> {
-        self.engine.config.profiles.iter().find(|profile| profile.matches(image, comm))
+        Profile::find(&self.engine.config.profiles, image, comm)
     }
 
     /// Weighs the keep-evidence of a process anew.
@@ -414,7 +418,7 @@ impl Step<'_> {
             engine.table.alive(holder).is_some_and(|agent| agent.is_agent() && agent.session != known.session)
         };
         let context = Context {
-            keep: &engine.keep,
+            configured: &engine.config.orphans,
             agent_ignores_hup: engine
                 .sessions
                 .get(known.session)

@@ -40,7 +40,6 @@ use crate::config::Config;
 /// The state machine. One task owns it.
 pub struct Engine {
     config: Arc<Config>,
-    keep: classify::Patterns,
     table: Table,
     sessions: Sessions,
     findings: Findings,
@@ -58,7 +57,6 @@ impl Engine {
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
         Self {
-            keep: classify::Patterns::new(&config.orphans.keep),
             config,
             table: Table::default(),
             sessions: Sessions::default(),
@@ -92,7 +90,6 @@ impl Engine {
 
     /// Takes a new configuration. What is recognised already stays recognised; what is meant to stay is judged anew.
     pub fn reconfigure(&mut self, now: BootTime, config: Arc<Config>, effects: &mut Vec<Effect>) {
-        self.keep = classify::Patterns::new(&config.orphans.keep);
         self.config = config;
         let mut step = Step { engine: self, now, effects };
         step.judge_all();
@@ -127,9 +124,8 @@ impl Engine {
     /// The living agent of a session: the launcher, or the agent behind it once that has gone.
     fn agent_of(&self, session: SessionId) -> Option<&Process> {
         let root = self.sessions.get(session)?.root;
-        let behind = || {
-            self.table.living().find(|process| process.session == session && process.kind == ProcessKind::Agent)
-        };
+        let behind =
+            || self.table.living().find(|process| process.session == session && process.kind == ProcessKind::Agent);
         self.table.alive(root).or_else(behind)
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::classify::Program;
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use super::input::{ExitStatus, Image, Inspection, Memory};
 use super::keep::Verdict;
@@ -153,6 +154,8 @@ impl Process {
 
     /// A short name for a person: the script or program, never the arguments.
     pub(super) fn label(&self) -> String {
-        super::classify::label(&self.image, &self.comm)
+        let program = Program::of(&self.image);
+        let name = program.name();
+        if name.is_empty() { self.comm.clone() } else { name.to_owned() }
     }
 }

@@ -142,7 +142,7 @@ fn exit(record: &ExitRecord) -> Exit {
     Exit {
         at: BootTime(record.header.at),
         process: process(&record.header),
-        status: status(record.status),
+        status: Some(status(record.status)),
         peak: peak.map(pages),
     }
 }

@@ -69,9 +69,9 @@ fn it_becomes_an_orphan_with_its_agents_death() {
 #[test]
 fn the_agent_behind_a_dead_launcher_is_an_orphan_that_nobody_ends() {
     let mut world = World::new();
-    let launcher = world.agent("/x/node_modules/.bin/gemini");
-    world.exec(launcher, "/usr/bin/node", &["node", "/x/node_modules/.bin/gemini"]);
     let script = "/x/node_modules/.bin/gemini";
+    let launcher = world.agent_with(script, &["/usr/bin/env", "node", script]);
+    world.exec(launcher, "/usr/bin/node", &["node", script]);
     let agent = world.fork(launcher);
     world.exec(agent, "/usr/bin/node", &["/usr/bin/node", "--max-old-space-size=12052", script]);
     let helper = world.spawn(agent, &["/usr/bin/node", "/x/.bin/mcp-server-memory"]);

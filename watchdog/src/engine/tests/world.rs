@@ -63,11 +63,15 @@ impl World {
 
     /// A process that nobody above it tracks executes an agent's program.
     pub(super) fn agent(&mut self, path: &str) -> ProcessId {
+        self.agent_with(path, &[path])
+    }
+
+    pub(super) fn agent_with(&mut self, path: &str, argv: &[&str]) -> ProcessId {
         let process = self.fresh();
         self.living.insert(process, (SHELL.pid, Image::default()));
         let lineage = root_lineage(process);
         self.tracked.insert(process, lineage);
-        self.exec_with(process, lineage, SHELL.pid, path, &[path]);
+        self.exec_with(process, lineage, SHELL.pid, path, argv);
         process
     }
 
