@@ -10,7 +10,7 @@ use crate::api::{Adopted, Subject, Tree};
 
 /// A process or a session, as it was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// `41231`: a process of a session, or else a session.
     Number(u32),
     /// `pid:41231`
@@ -124,14 +124,14 @@ mod tests {
         tree.sessions[0].processes[1].pid = 3;
         let (subject, note) = resolve(3, &tree);
         assert_eq!(subject, Subject::Pid(3));
-        insta::assert_snapshot!(note.unwrap(), @"");
+        insta::assert_snapshot!(note.unwrap(), @"watchdogctl: 3 is a process and a session: the process is meant. `session:3` names the session.");
     }
 
     #[test]
     fn what_was_adopted_is_counted_and_named() {
         let adopted = Adopted { pids: vec![7, 9] };
-        insta::assert_snapshot!(render(Subject::Session(3), &adopted), @"");
+        insta::assert_snapshot!(render(Subject::Session(3), &adopted), @"adopted session 3: 2 processes are meant to stay from now on (7, 9)");
         let adopted = Adopted { pids: vec![7] };
-        insta::assert_snapshot!(render(Subject::Pid(7), &adopted), @"");
+        insta::assert_snapshot!(render(Subject::Pid(7), &adopted), @"adopted process 7: 1 process is meant to stay from now on (7)");
     }
 }

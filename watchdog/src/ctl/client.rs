@@ -29,22 +29,22 @@ const LONGEST_LINE: usize = 1 << 20;
 
 /// A daemon, by the path of its socket.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub(crate) struct Client {
     socket: PathBuf,
     patience: Duration,
 }
 
 /// An answer as the daemon wrote it, and what it says.
 #[derive(Debug)]
-pub struct Answer<T> {
+pub(crate) struct Answer<T> {
     /// What this version understands of it.
-    pub document: T,
+    pub(crate) document: T,
     /// The whole JSON document: it may hold what only a newer daemon knows.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// An answer that comes line by line for as long as the daemon lives.
-pub struct Lines {
+pub(crate) struct Lines {
     client: Client,
     request: String,
     body: Incoming,
@@ -56,13 +56,13 @@ pub struct Lines {
 impl Client {
     /// A daemon whose socket is there. Nothing is tried yet.
     #[must_use]
-    pub fn new(socket: PathBuf) -> Self {
+    pub(crate) fn new(socket: PathBuf) -> Self {
         Self { socket, patience: PATIENCE }
     }
 
     /// The path of the socket.
     #[must_use]
-    pub fn socket(&self) -> &Path {
+    pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
@@ -70,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     /// When the daemon is not reachable, refuses, or answers with something else than a `T`.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
         self.exchange(Method::GET, path, Bytes::new()).await
     }
 
@@ -78,7 +78,11 @@ impl Client {
     ///
     /// # Errors
     /// When the daemon is not reachable, refuses, or answers with something else than a `T`.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<Answer<T>, Failure> {
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer<T>, Failure> {
         let body = serde_json::to_vec(body).map_err(|error| Failure::Usage(error.to_string()))?;
         self.exchange(Method::POST, path, body.into()).await
     }
@@ -87,7 +91,7 @@ impl Client {
     ///
     /// # Errors
     /// When the daemon is not reachable or refuses.
-    pub async fn follow(&self, path: &str) -> Result<Lines, Failure> {
+    pub(crate) async fn follow(&self, path: &str) -> Result<Lines, Failure> {
         let request = format!("GET {path}");
         let beginning = async {
             let answer = self.send(Method::GET, path, Bytes::new()).await?;
@@ -213,7 +217,7 @@ impl Lines {
     ///
     /// # Errors
     /// When the daemon goes away, or sends a line without an end.
-    pub async fn next(&mut self) -> Result<String, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<String, Failure> {
         loop {
             if let Some(end) = self.pending[self.searched..].iter().position(|&byte| byte == b'\n') {
                 let line = self.pending.split_to(self.searched + end + 1);

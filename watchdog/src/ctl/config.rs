@@ -23,7 +23,8 @@ pub(super) fn check(file: &Path, output: &mut Output<'_>) -> Result<ExitCode, Fa
         Err(error) => vec![format!("{}: cannot be read: {error}", file.display())],
         Ok(text) => match config::parse(file, &text) {
             Ok(_) => Vec::new(),
-            Err(error) => split(&error.to_string()),
+            // One error a line.
+            Err(error) => error.to_string().lines().map(ToOwned::to_owned).collect(),
         },
     };
     let verdict = Verdict { valid: errors.is_empty(), errors };
@@ -34,25 +35,8 @@ pub(super) fn check(file: &Path, output: &mut Output<'_>) -> Result<ExitCode, Fa
         output.line(&format!("{}: valid", visible(&file.to_string_lossy())))?;
     } else {
         for error in &verdict.errors {
-            let lines: Vec<_> = error.lines().map(visible).collect();
-            complain(&format!("{}\n", lines.join("\n")));
+            complain(&format!("{}\n", visible(error)));
         }
     }
     Ok(ExitCode::from(u8::from(!verdict.valid)))
-}
-
-/// One error a line; what is set off belongs to the error above.
-fn split(errors: &str) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for line in errors.lines() {
-        match all.last_mut() {
-            Some(error) if line.starts_with([' ', '\t']) => {
-                error.push('\n');
-                error.push_str(line);
-            }
-            _ if line.is_empty() => {}
-            _ => all.push(line.to_owned()),
-        }
-    }
-    all
 }

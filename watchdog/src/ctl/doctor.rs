@@ -171,7 +171,14 @@ mod tests {
         let diagnosis = Diagnosis::new(good(), daemon_of(env!("CARGO_PKG_VERSION")));
         assert!(diagnosis.ok);
         // As on a terminal that is too narrow for any of it.
-        insta::assert_snapshot!(render(&diagnosis, &narrow(20)), @"");
+        insta::assert_snapshot!(render(&diagnosis, &narrow(20)), @r"
+        on   btf          /sys/kernel/btf/vmlinux can be read; costs: 15 ms at start
+        on   ring_buffer  a test map could be made; costs: 1 MiB of memory
+        off  psi          no /proc/pressure/memory; costs: pressure is not shown; to do: boot with psi=1
+
+        daemon: version 0.1.0 at /run/x.sock, tracking by kernel events
+        Everything essential is on.
+        ");
     }
 
     #[test]
@@ -182,7 +189,15 @@ mod tests {
         let daemon = Daemon { socket: "/x".into(), error: Some(error), ..Daemon::default() };
         let diagnosis = Diagnosis::new(capabilities, daemon);
         assert!(!diagnosis.ok);
-        insta::assert_snapshot!(render(&diagnosis, &plain()), @"");
+        insta::assert_snapshot!(render(&diagnosis, &plain()), @r"
+        OFF  btf          no \u{1b}[2J/sys/kernel/btf; costs: no kernel events; to do: enable it
+        on   ring_buffer  a test map could be made; costs: 1 MiB of memory
+        off  psi          no /proc/pressure/memory; costs: pressure is not shown; to do: boot with psi=1
+
+        daemon: the daemon is not reachable at /x: there is no such file
+                Start it.
+        Essential and off: btf. Without that the daemon sees processes only by looking at /proc.
+        ");
     }
 
     #[test]

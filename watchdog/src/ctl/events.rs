@@ -164,19 +164,34 @@ mod tests {
             line("session_ended", json!({})),
             line("of_a_newer_daemon", json!({"new\u{1b}": "thing\u{7}"})),
         ];
-        insta::assert_snapshot!(lines.concat(), @"");
+        insta::assert_snapshot!(lines.concat(), @r"
+        2026-01-02 11:59:58.250  session_started  session 3      41231  profile claude-code
+        2026-01-02 11:59:58.250  fork             session 3      41231  forked by 41230
+        2026-01-02 11:59:58.250  exec             session 3      41231  node x/server.js
+        2026-01-02 11:59:58.250  exit             session 3      41231  exit code 1, peak 80 MiB
+        2026-01-02 11:59:58.250  exit             session 3      41231  killed by SIGKILL
+        2026-01-02 11:59:58.250  exit             session 3      41231  seen to be gone
+        2026-01-02 11:59:58.250  signal           session 3      41231  SIGTERM from 7 (bash\n), ignored or pending already
+        2026-01-02 11:59:58.250  oom              session 3      41231  comm node
+        2026-01-02 11:59:58.250  finding          session 3      41231  #4 orphan opened: 3 helpers
+        2026-01-02 11:59:58.250  reconciled       session 3      41231  added 2, lost 17, removed 0
+        2026-01-02 11:59:58.250  reclaim          session 3      41231  stalled 0.002s
+        2026-01-02 11:59:58.250  memory_step      session 3      41231  memory 4.0 MiB
+        2026-01-02 11:59:58.250  session_ended    session 3      41231
+        2026-01-02 11:59:58.250  of_a_newer_daemon  session 3      41231  new\u{1b} thing\u{7}
+        ");
     }
 
     #[test]
     fn what_concerns_no_process_says_so() {
         let event = json!({"seq": 1, "at": "soon\u{1b}", "type": "reconciled", "lost": 1});
-        insta::assert_snapshot!(render_line(&event.to_string(), &plain()), @"");
+        insta::assert_snapshot!(render_line(&event.to_string(), &plain()), @r"soon\u{1b}  reconciled       -                  -  lost 1");
     }
 
     #[test]
     fn a_gap_and_a_riddle_are_said_aloud() {
-        insta::assert_snapshot!(render_line(r#"{"type":"gap","missed":7}"#, &plain()), @"");
-        insta::assert_snapshot!(render_line("<\u{1b}html>", &plain()), @"");
+        insta::assert_snapshot!(render_line(r#"{"type":"gap","missed":7}"#, &plain()), @"7 events were missed: this reader was too slow");
+        insta::assert_snapshot!(render_line("<\u{1b}html>", &plain()), @r"not understood: <\u{1b}html>");
     }
 
     #[rstest]

@@ -10,7 +10,7 @@ use super::show::visible;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The answer is no: the daemon, or a check on this side, says so in a full sentence.
     #[error("{0}")]
     No(String),
@@ -53,7 +53,7 @@ pub enum Failure {
 impl Failure {
     /// The exit code, by the contract.
     #[must_use]
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Self::No(_) | Self::Answer { .. } | Self::Output(_) => 1,
             Self::Usage(_) => 2,
@@ -65,13 +65,13 @@ impl Failure {
 
     /// Whoever read the output has seen enough, as `head` does: nothing went wrong.
     #[must_use]
-    pub fn is_closed_pipe(&self) -> bool {
+    pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// The message on standard error. Parts of it come from the other end of the socket.
     #[must_use]
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let text = self.to_string();
         let lines: Vec<_> = text.lines().map(visible).collect();
         format!("watchdogctl: {}\n", lines.join("\n  "))
@@ -95,8 +95,11 @@ mod tests {
             why: "there is no such file".into(),
             next: "Start the daemon.".into(),
         };
-        insta::assert_snapshot!(failure.message(), @"");
+        insta::assert_snapshot!(failure.message(), @r"
+        watchdogctl: the daemon is not reachable at /run/agent-watchdog/control.sock: there is no such file
+          Start the daemon.
+        ");
         let failure = Failure::No("no process \x1b[2J is known".into());
-        insta::assert_snapshot!(failure.message(), @"");
+        insta::assert_snapshot!(failure.message(), @r"watchdogctl: no process \u{1b}[2J is known");
     }
 }

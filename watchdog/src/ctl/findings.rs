@@ -122,7 +122,20 @@ mod tests {
     #[test]
     fn a_finding_is_a_row_with_its_evidence_below() {
         let findings = Findings { findings: vec![closed(), orphan()] };
-        insta::assert_snapshot!(render(&findings, true, &plain()), @"");
+        insta::assert_snapshot!(render(&findings, true, &plain()), @r"
+        ID  KIND      SEVERITY  SESSION    PID  SINCE  PROPOSED
+         9  external  info            -      7     3h  report
+            container \u{1b}[31mmcp\u{1b}[0m was started for session 3
+            closed 1h ago: the process is gone
+            action taken: none
+        12  orphan    warning         3  41231     2m  terminate
+            3 helpers outlived claude-code (41230), which was killed by SIGKILL
+              agent died     3m ago
+              agent pid      41230
+              memory         147 MiB
+              pids           41231, 41240, 41241
+              reparented to  systemd (1)
+        ");
     }
 
     #[test]

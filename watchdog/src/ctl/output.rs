@@ -6,13 +6,13 @@ use super::failure::Failure;
 use super::show::{Screen, safe_json};
 
 /// Where a command's result goes.
-pub struct Output<'a> {
+pub(crate) struct Output<'a> {
     /// As JSON.
-    pub json: bool,
+    pub(crate) json: bool,
     /// What is known of the terminal, if it is one.
-    pub screen: Screen,
+    pub(crate) screen: Screen,
     /// Standard output.
-    pub to: &'a mut dyn Write,
+    pub(crate) to: &'a mut dyn Write,
 }
 
 impl Output<'_> {
@@ -20,7 +20,7 @@ impl Output<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn show(&mut self, document: &str, text: impl FnOnce(&Screen) -> String) -> Result<(), Failure> {
+    pub(crate) fn show(&mut self, document: &str, text: impl FnOnce(&Screen) -> String) -> Result<(), Failure> {
         if self.json { self.line(&safe_json(document.trim_ascii())) } else { self.text(&text(&self.screen)) }
     }
 
@@ -28,7 +28,7 @@ impl Output<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
         self.text(&format!("{line}\n"))
     }
 
@@ -36,13 +36,13 @@ impl Output<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         // At once: whoever follows events waits for each.
         self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush()).map_err(Failure::Output)
     }
 }
 
 /// Prints to standard error; there is nobody to tell when that fails.
-pub fn complain(message: &str) {
+pub(crate) fn complain(message: &str) {
     let _ = io::stderr().write_all(message.as_bytes());
 }

@@ -155,12 +155,37 @@ mod tests {
 
     #[test]
     fn a_healthy_daemon_in_a_dozen_lines() {
-        insta::assert_snapshot!(render(&healthy(), &plain()), @"");
+        insta::assert_snapshot!(render(&healthy(), &plain()), @r"
+        daemon       agent-watchdog 0.1.0, pid 812, up 2h 5m
+        tracking     by kernel events; close watch off
+        sessions     3 running, 0 orphaned
+        processes    42, 1 zombie
+        memory       3.0 GiB in all sessions
+        findings     0 open
+        host         5.2 GiB of 16 GiB available, 300 MiB shared
+        swap         1.0 GiB of 4.0 GiB used
+        pressure     some 0.12 %, full 0.00 % of the last 10 s
+        events       0 lost, 1 reconcile
+        ");
     }
 
     #[test]
     fn trouble_is_said_aloud() {
-        insta::assert_snapshot!(render(&in_trouble(), &plain()), @"");
+        insta::assert_snapshot!(render(&in_trouble(), &plain()), @r"
+        daemon       agent-watchdog 0.1.0, pid 812, up 2h 5m
+        tracking     degraded, by looking at /proc: short-lived processes are missed; close watch off
+        sessions     3 running, 1 orphaned
+        processes    42, 1 zombie
+        memory       3.0 GiB in all sessions
+        findings     2 open
+        host         5.2 GiB of 16 GiB available, 300 MiB shared
+        swap         none
+        pressure     not known: the kernel gives no pressure (PSI)
+        breaker      open: launches are refused while the host is short of memory
+        events       17 lost, 1 reconcile
+        missing      bpf: not permitted:\nnot root
+                     `watchdogctl doctor` says what that costs and what to do
+        ");
     }
 
     #[test]

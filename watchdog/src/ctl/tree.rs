@@ -215,18 +215,47 @@ mod tests {
 
     #[test]
     fn a_session_is_drawn_as_the_tree_that_it_is() {
-        insta::assert_snapshot!(render(&tree(), &plain()), @"");
+        insta::assert_snapshot!(render(&tree(), &plain()), @r"
+        session 3  claude-code  running, 1.7 GiB in 7 processes, user ada, started 2h 5m ago
+            PID   MEMORY     PEAK  KIND        COMMAND
+          41230  512 MiB  520 MiB  agent       claude
+          41231   80 MiB   88 MiB  mcp-server  ├─ npm exec @modelcontextprotocol/server-memory
+          41240  1.0 MiB  9.0 MiB  mcp-server  │  └─ sh -c
+          41241   66 MiB   74 MiB  mcp-server  │     └─ node server-memory/…/index.js
+          41250  1.1 GiB  1.1 GiB  mcp-server  ├─ uvx mcp-server-git
+          41300  3.0 MiB   11 MiB  tool        └─ bash -c
+          41301  9.0 MiB   17 MiB  tool           └─ cargo test
+        ");
     }
 
     #[test]
     fn what_a_dead_agent_left_behind_has_states_and_several_roots() {
-        insta::assert_snapshot!(render(&orphaned(), &plain()), @"");
+        insta::assert_snapshot!(render(&orphaned(), &plain()), @r"
+        session 4  claude-code  orphaned: its agent is dead, 1.7 GiB in 5 processes, 1 zombie, user ada, started 2h 5m ago, inside session 3, launched through the gate
+            PID   MEMORY     PEAK  KIND        STATE     COMMAND
+          41231   80 MiB   88 MiB  mcp-server  orphaned  npm exec @modelcontextprotocol/server-memory
+          41240  1.0 MiB  9.0 MiB  mcp-server  zombie    └─ sh -c
+          41241   66 MiB   74 MiB  mcp-server  orphaned     └─ node server-memory/…/index.js
+          41250  1.1 GiB  1.1 GiB  mcp-server  kept      uvx mcp-server-git  (kept: listens on tcp 127.0.0.1:3000)
+          41300  3.0 MiB   11 MiB  tool        orphaned  bash -c
+          41301  9.0 MiB   17 MiB  tool        orphaned  └─ cargo test
+        ");
     }
 
     #[test]
     fn commands_are_cut_at_the_edge_of_the_terminal() {
         let text = render(&tree(), &narrow(66));
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        session 3  claude-code  running, 1.7 GiB in 7 processes, user ada, started 2h 5m ago
+            PID   MEMORY     PEAK  KIND        COMMAND
+          41230  512 MiB  520 MiB  agent       claude
+          41231   80 MiB   88 MiB  mcp-server  ├─ npm exec @modelcontextp…
+          41240  1.0 MiB  9.0 MiB  mcp-server  │  └─ sh -c
+          41241   66 MiB   74 MiB  mcp-server  │     └─ node server-memor…
+          41250  1.1 GiB  1.1 GiB  mcp-server  ├─ uvx mcp-server-git
+          41300  3.0 MiB   11 MiB  tool        └─ bash -c
+          41301  9.0 MiB   17 MiB  tool           └─ cargo test
+        ");
         assert!(text.lines().skip(1).all(|line| line.chars().count() <= 66));
     }
 
@@ -234,7 +263,7 @@ mod tests {
     fn sessions_are_set_apart_and_none_at_all_is_said_aloud() {
         let two = Tree { sessions: [tree().sessions, orphaned().sessions].concat() };
         assert_eq!(render(&two, &plain()).matches("\n\nsession ").count(), 1);
-        insta::assert_snapshot!(render(&Tree::default(), &plain()), @"");
+        insta::assert_snapshot!(render(&Tree::default(), &plain()), @"no sessions: no agent that a profile recognises is running, or it is another user's");
     }
 
     #[test]
@@ -251,7 +280,12 @@ mod tests {
         let codes = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m"];
         let bare = codes.iter().fold(text, |text, code| text.replace(code, ""));
         assert!(bare.chars().all(|c| c == '\n' || !c.is_control()), "{bare:?}");
-        insta::assert_snapshot!(bare, @"");
+        insta::assert_snapshot!(bare, @r"
+        session 3  \u{1b}]0;owned\u{7}  running, 1.7 GiB in 2 processes, user a\u{202e}b, started 2h 5m ago
+            PID   MEMORY     PEAK  KIND        COMMAND
+          41230  512 MiB  520 MiB  agent       \u{1b}[2J\u{1b}[1;1Hroot\n#
+          41231   80 MiB   88 MiB  mcp-server  └─ [\u{9b}31mnode\r]
+        ");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const NAMELESS_DIRECTORIES: [&str; 7] = ["dist", "build", "lib", "src", "bin", "
 
 /// `node server-memory/…/index.js`, `npm exec @org/server`, `sh -c`; `[comm]` when the arguments are not known.
 #[must_use]
-pub fn short(argv: &[String], comm: &str) -> String {
+pub(crate) fn short(argv: &[String], comm: &str) -> String {
     let Some(program) = argv.first().filter(|program| !program.is_empty()) else {
         return format!("[{comm}]");
     };

@@ -16,7 +16,7 @@ fn is_deceptive(c: char) -> bool {
 
 /// The text in one line, with each deceptive character written as an escape.
 #[must_use]
-pub fn visible(text: &str) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_deceptive) {
         return Cow::Borrowed(text);
     }
@@ -35,7 +35,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 ///
 /// JSON's own rules escape only U+0000 to U+001F; the line breaks and tabs between tokens stay as they are.
 #[must_use]
-pub fn json(document: &str) -> Cow<'_, str> {
+pub(crate) fn json(document: &str) -> Cow<'_, str> {
     let is_token_space = |c: char| matches!(c, '\n' | '\r' | '\t');
     if !document.contains(|c| is_deceptive(c) && !is_token_space(c)) {
         return Cow::Borrowed(document);

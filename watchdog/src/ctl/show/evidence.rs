@@ -8,12 +8,9 @@ use super::units;
 
 /// One line for each name, names in one column, set off by `indent`.
 #[must_use]
-pub fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Screen) -> String {
-    let named: Vec<(String, &String, &Value)> = evidence
-        .iter()
-        .filter(|(_, value)| !is_nothing(value))
-        .map(|(key, value)| (visible(&words(key)).into_owned(), key, value))
-        .collect();
+pub(crate) fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Screen) -> String {
+    let named: Vec<(String, &String, &Value)> =
+        told(evidence).map(|(key, value)| (visible(&words(key)).into_owned(), key, value)).collect();
     let width = named.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for (name, key, value) in named {
@@ -33,13 +30,21 @@ pub fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Screen) -> S
 
 /// All of it in one line: `comm node, peak 80 MiB`.
 #[must_use]
-pub fn pairs(evidence: &Map<String, Value>, screen: &Screen) -> String {
-    let pairs = evidence.iter().filter(|(_, value)| !is_nothing(value)).map(|(key, value)| match value {
+pub(crate) fn pairs(evidence: &Map<String, Value>, screen: &Screen) -> String {
+    let pairs = told(evidence).map(|(key, value)| match value {
         Value::Bool(true) => visible(&words(key)).into_owned(),
         Value::Bool(false) => format!("not {}", visible(&words(key))),
         _ => format!("{} {}", visible(&words(key)), read(key, value, screen)),
     });
     pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// What there is to tell, with what names a process at its head. A start time is a process's identity only to programs.
+fn told(evidence: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    const NAMES: [&str; 2] = ["pid", "comm"];
+    let first = NAMES.iter().filter_map(|name| evidence.get_key_value(*name));
+    let others = evidence.iter().filter(|(key, _)| !NAMES.contains(&key.as_str()) && !key.ends_with("start_time"));
+    first.chain(others).filter(|(_, value)| !is_nothing(value))
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -109,7 +114,7 @@ mod tests {
             "idle_seconds": 7_500,
             "listens": ["tcp 127.0.0.1:3000", "unix /run/\u{1b}[2Jx.sock"],
             "memory_bytes": 851_443_712_u64,
-            "members": [{"pid": 12, "comm": "node\n", "memory_bytes": 4096}, {"pid": 13, "comm": "sh"}],
+            "members": [{"pid": 12, "start_time": 7, "comm": "node\n", "memory_bytes": 4096}, {"pid": 13, "comm": "sh"}],
             "nothing": null,
             "pids": [12, 13],
             "stalled_us": 1_500,
@@ -120,7 +125,21 @@ mod tests {
 
     #[test]
     fn evidence_reads_as_words_and_units() {
-        insta::assert_snapshot!(lines(&example(), 4, &plain()), @"");
+        insta::assert_snapshot!(lines(&example(), 4, &plain()), @r"
+        adopted             no
+        agent died          3m ago
+        confidence          0.88
+        growth              1.5 MiB/s
+        idle                2h 5m
+        listens             tcp 127.0.0.1:3000, unix /run/\u{1b}[2Jx.sock
+        members
+          - pid 12, comm node\n, memory 4.0 KiB
+          - pid 13, comm sh
+        memory              812 MiB
+        pids                12, 13
+        stalled             0.002s
+        survives \u{1b}[2J  its agent
+        ");
     }
 
     #[test]

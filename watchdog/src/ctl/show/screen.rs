@@ -9,20 +9,20 @@ use jiff::tz::TimeZone;
 
 /// Where, when and how text is shown. Everything that a rendering depends on besides the data.
 #[derive(Clone, Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     /// Columns; `None` when it is no terminal, so that nothing may be cut off.
-    pub width: Option<usize>,
+    pub(crate) width: Option<usize>,
     /// Colours may be used.
-    pub colour: bool,
+    pub(crate) colour: bool,
     /// The moment that ages are counted to.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
     /// The zone in which moments are written.
-    pub zone: TimeZone,
+    pub(crate) zone: TimeZone,
 }
 
 /// What a colour stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ink {
+pub(crate) enum Ink {
     /// A heading.
     Strong,
     /// Beside the point.
@@ -38,7 +38,7 @@ pub enum Ink {
 impl Screen {
     /// The standard output of this process.
     #[must_use]
-    pub fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let terminal = stdout().is_terminal();
         let width = rustix::termios::tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col));
         Self {
@@ -51,7 +51,7 @@ impl Screen {
 
     /// The text in this ink, if there are colours.
     #[must_use]
-    pub fn paint<'a>(&self, ink: Ink, text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
+    pub(crate) fn paint<'a>(&self, ink: Ink, text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
         let text = text.into();
         if !self.colour || text.is_empty() {
             return text;

@@ -11,7 +11,7 @@ const GAP: usize = 2;
 const LEAST: usize = 12;
 
 /// Rows of cells under titles. The last column is cut at the edge of the terminal, the others never.
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     notes: Vec<(usize, String)>,
@@ -19,13 +19,13 @@ pub struct Table {
 }
 
 /// A column's title and its side.
-pub struct Column {
+pub(crate) struct Column {
     title: &'static str,
     right: bool,
 }
 
 /// What stands in a row's column.
-pub struct Cell {
+pub(crate) struct Cell {
     text: String,
     ink: Option<Ink>,
 }
@@ -33,13 +33,13 @@ pub struct Cell {
 impl Column {
     /// A column of words.
     #[must_use]
-    pub const fn left(title: &'static str) -> Self {
+    pub(crate) const fn left(title: &'static str) -> Self {
         Self { title, right: false }
     }
 
     /// A column of numbers.
     #[must_use]
-    pub const fn right(title: &'static str) -> Self {
+    pub(crate) const fn right(title: &'static str) -> Self {
         Self { title, right: true }
     }
 }
@@ -47,13 +47,13 @@ impl Column {
 impl Cell {
     /// This text, made safe to print.
     #[must_use]
-    pub fn new(text: impl AsRef<str>) -> Self {
+    pub(crate) fn new(text: impl AsRef<str>) -> Self {
         Self { text: visible(text.as_ref()).into_owned(), ink: None }
     }
 
     /// The same in colour.
     #[must_use]
-    pub fn ink(self, ink: Ink) -> Self {
+    pub(crate) fn ink(self, ink: Ink) -> Self {
         Self { ink: Some(ink), ..self }
     }
 }
@@ -61,24 +61,24 @@ impl Cell {
 impl Table {
     /// A table without rows, set off from the left by `indent`.
     #[must_use]
-    pub fn new(indent: usize, columns: Vec<Column>) -> Self {
+    pub(crate) fn new(indent: usize, columns: Vec<Column>) -> Self {
         Self { columns, rows: Vec::new(), notes: Vec::new(), indent }
     }
 
     /// Appends a row of as many cells as there are columns.
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
     /// Appends a finished line, or several, below the last row.
-    pub fn note(&mut self, lines: String) {
+    pub(crate) fn note(&mut self, lines: String) {
         self.notes.push((self.rows.len(), lines));
     }
 
     /// The lines, each with its line break.
     #[must_use]
-    pub fn render(&self, screen: &Screen) -> String {
+    pub(crate) fn render(&self, screen: &Screen) -> String {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
                 let cells = self.rows.iter().map(|row| row[i].text.width());
@@ -132,7 +132,7 @@ impl Table {
 
 /// The text in at most this many columns; an ellipsis stands for what was cut off.
 #[must_use]
-pub fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
@@ -165,12 +165,24 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_no_line_ends_in_spaces() {
-        insta::assert_snapshot!(example().render(&plain()), @"");
+        insta::assert_snapshot!(example().render(&plain()), @r"
+          PID  KIND        COMMAND
+            7  mcp-server  node 日本語.js --verbose
+          a note
+        41230  agent       \u{1b}[31mclaude
+            9  other
+        ");
     }
 
     #[test]
     fn only_the_last_column_is_cut_at_the_edge() {
-        insta::assert_snapshot!(example().render(&narrow(36)), @"");
+        insta::assert_snapshot!(example().render(&narrow(36)), @r"
+          PID  KIND        COMMAND
+            7  mcp-server  node 日本語.js…
+          a note
+        41230  agent       \u{1b}[31mclau…
+            9  other
+        ");
     }
 
     #[test]

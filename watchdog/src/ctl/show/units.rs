@@ -10,7 +10,7 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// An amount of memory in binary units, with one decimal below ten: `9.5 MiB`, `812 MiB`.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown of what an f64 holds to fifteen")]
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return if bytes == 0 { "0".into() } else { format!("{bytes} B") };
     }
@@ -27,7 +27,7 @@ pub fn size(bytes: u64) -> String {
 
 /// A span in its one or two largest units: `45s`, `3m`, `2h 5m`, `3d 4h`.
 #[must_use]
-pub fn span(span: Duration) -> String {
+pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     let two = |large: u64, large_unit, small: u64, small_unit| match small {
@@ -44,7 +44,7 @@ pub fn span(span: Duration) -> String {
 
 /// A measured span: as [`span`], with what is below ten seconds in more detail: `0.42s`, `3.5s`.
 #[must_use]
-pub fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds) {
         Ok(long) if long >= Duration::from_secs(10) => span(long),
         Ok(short) => {
@@ -57,21 +57,21 @@ pub fn seconds(seconds: f64) -> String {
 
 /// The time from the RFC 3339 moment `then` to `now`; `None` when `then` is no moment. A moment to come is no time ago.
 #[must_use]
-pub fn age(then: &str, now: Timestamp) -> Option<Duration> {
+pub(crate) fn age(then: &str, now: Timestamp) -> Option<Duration> {
     let then: Timestamp = then.parse().ok()?;
     Some(Duration::try_from(now.duration_since(then)).unwrap_or_default())
 }
 
 /// The RFC 3339 moment on a clock of this time zone, with milliseconds; `None` when it is no moment.
 #[must_use]
-pub fn clock(moment: &str, zone: &TimeZone) -> Option<String> {
+pub(crate) fn clock(moment: &str, zone: &TimeZone) -> Option<String> {
     let moment: Timestamp = moment.parse().ok()?;
-    Some(moment.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string())
+    Some(moment.to_zoned_datetime(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string())
 }
 
 /// `1 process`, `2 processes`.
 #[must_use]
-pub fn count(n: u64, one: &str, more: &str) -> String {
+pub(crate) fn count(n: u64, one: &str, more: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { more })
 }
 
