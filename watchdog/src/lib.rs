@@ -4,3 +4,4 @@ pub mod api;
 pub mod config;
 pub mod ctl;
 pub mod engine;
+pub mod host;

@@ -10,8 +10,10 @@ use super::output::Output;
 use super::show::{Cell, Column, Ink, Screen, Table, visible};
 use crate::api::{Capability, Status};
 
-/// Without one of these there are no kernel events, and short-lived processes are missed.
-const ESSENTIAL: [&str; 4] = ["privileges", "btf", "tracepoints", "ring_buffer"];
+/// Without one of the first ones there are no kernel events, and short-lived processes are missed; without the last one
+/// nothing can be ended.
+const ESSENTIAL: [&str; 8] =
+    ["privileges", "initial_pid_namespace", "proc_visibility", "btf", "tp_btf", "ring_buffer", "kernel_reads", "pidfd"];
 
 /// The JSON document of `doctor`.
 #[derive(Debug, Serialize)]
@@ -131,10 +133,7 @@ fn verdict<'a>(diagnosis: &Diagnosis, screen: &Screen) -> std::borrow::Cow<'a, s
         .filter(|examined| examined.essential && !examined.capability.on)
         .map(|examined| visible(&examined.capability.name))
         .collect();
-    let text = format!(
-        "Essential and off: {}. Without that the daemon sees processes only by looking at /proc.",
-        missing.join(", ")
-    );
+    let text = format!("Essential and off: {}. See above what that costs, and what to do.", missing.join(", "));
     screen.paint(Ink::Bad, text)
 }
 
@@ -196,8 +195,16 @@ mod tests {
 
         daemon: the daemon is not reachable at /x: there is no such file
                 Start it.
-        Essential and off: btf. Without that the daemon sees processes only by looking at /proc.
+        Essential and off: btf. See above what that costs, and what to do.
         ");
+    }
+
+    #[test]
+    fn what_is_essential_is_among_what_is_probed() {
+        let probed = crate::host::capability::probe();
+        for name in ESSENTIAL {
+            assert!(probed.iter().any(|capability| capability.name == name), "{name}");
+        }
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
             Command::Events { follow: false, since } => events::run(&client, *since, output).await?,
             Command::Findings { all } => findings::run(&client, *all, output).await?,
             Command::Adopt { target } => adopt::run(&client, *target, output).await?,
-            Command::Doctor => return doctor::run(&client, Vec::new(), output).await,
+            Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,
             Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
         }
         Ok(ExitCode::SUCCESS)
