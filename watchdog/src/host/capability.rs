@@ -1,7 +1,7 @@
 //! What this host gives, what it lacks, what that costs, and what to do about it: the rows of `watchdogctl doctor`.
 
 pub use super::facts::{BtfNames, Facts, Psi};
-use crate::api::status::Capability;
+use crate::api::Capability;
 use crate::engine::id::Bytes;
 
 /// Capabilities of capabilities(7) that the daemon uses, and what for.
