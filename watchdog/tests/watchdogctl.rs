@@ -1,5 +1,7 @@
 //! The program `watchdogctl` against a socket that answers well, badly, or not at all: what it prints, and its exit code.
 
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
