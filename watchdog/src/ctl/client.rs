@@ -129,7 +129,7 @@ impl Client {
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         timeout(self.patience, work).await.unwrap_or_else(|_| {
-            let why = format!("it took the connection, and gave no whole answer within {} s", self.patience.as_secs());
+            let why = format!("it took the connection, and gave no whole answer within {:?}", self.patience);
             Err(self.unreachable(why, "See what the daemon does: its log, and `ps` for its state.".into()))
         })
     }
@@ -251,5 +251,47 @@ impl Lines {
 
     fn unusable(&self, why: String) -> Failure {
         Failure::Answer { request: self.request.clone(), why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Status;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixListener;
+
+    /// What a client of little patience says of a daemon that sends this much, and then is silent.
+    async fn asked_of_one_that_stalls_after(beginning: &[u8], follow: bool) -> Failure {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let client = Client { socket, patience: Duration::from_millis(50) };
+        let daemon = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(beginning).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let asked = async {
+            if follow {
+                client.follow("/v1/events?follow=true").await.err()
+            } else {
+                client.get::<Status>("/v1/status").await.err()
+            }
+        };
+        tokio::select! {
+            failure = asked => failure.unwrap(),
+            () = daemon => unreachable!("it stalls for ever"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_daemon_is_not_waited_for_without_end() {
+        let half = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{".as_slice();
+        for (beginning, follow) in [(b"".as_slice(), false), (half, false), (b"".as_slice(), true)] {
+            let failure = asked_of_one_that_stalls_after(beginning, follow).await;
+            assert_eq!(failure.code(), 69);
+            assert!(failure.message().contains("no whole answer within 50ms"), "{failure}");
+        }
     }
 }

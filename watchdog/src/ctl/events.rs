@@ -52,7 +52,7 @@ fn render_line(line: &str, screen: &Screen) -> String {
 }
 
 fn render(event: &Event, screen: &Screen) -> String {
-    let at = clock(&event.at, &screen.zone).unwrap_or_else(|| visible(&event.at).into_owned());
+    let at = clock(&event.at, (screen.zone)()).unwrap_or_else(|| visible(&event.at).into_owned());
     let kind = visible(&event.kind);
     let kind = match event.kind.as_str() {
         "oom" => screen.paint(Ink::Bad, format!("{kind:15}")),

@@ -23,7 +23,7 @@ pub(super) mod testing {
 
     pub(in crate::ctl) fn plain() -> Screen {
         let now = "2026-01-02T12:00:00Z".parse().unwrap();
-        Screen { width: None, colour: false, now, zone: TimeZone::UTC }
+        Screen { width: None, colour: false, now, zone: || TimeZone::UTC }
     }
 
     pub(in crate::ctl) fn narrow(width: usize) -> Screen {

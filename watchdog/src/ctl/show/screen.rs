@@ -16,8 +16,8 @@ pub(crate) struct Screen {
     pub(crate) colour: bool,
     /// The moment that ages are counted to.
     pub(crate) now: Timestamp,
-    /// The zone in which moments are written.
-    pub(crate) zone: TimeZone,
+    /// The zone in which moments are written. Asked for only where one is: to find it takes longer than all else.
+    pub(crate) zone: fn() -> TimeZone,
 }
 
 /// What a colour stands for.
@@ -45,7 +45,7 @@ impl Screen {
             width: width.filter(|&columns| terminal && columns > 0),
             colour: terminal && colour_is_wanted(|name| env::var_os(name).map(|value| value.into_encoded_bytes())),
             now: Timestamp::now(),
-            zone: TimeZone::try_system().unwrap_or(TimeZone::UTC),
+            zone: || TimeZone::try_system().unwrap_or(TimeZone::UTC),
         }
     }
 

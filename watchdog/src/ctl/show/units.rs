@@ -64,9 +64,9 @@ pub(crate) fn age(then: &str, now: Timestamp) -> Option<Duration> {
 
 /// The RFC 3339 moment on a clock of this time zone, with milliseconds; `None` when it is no moment.
 #[must_use]
-pub(crate) fn clock(moment: &str, zone: &TimeZone) -> Option<String> {
+pub(crate) fn clock(moment: &str, zone: TimeZone) -> Option<String> {
     let moment: Timestamp = moment.parse().ok()?;
-    Some(moment.to_zoned_datetime(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string())
+    Some(moment.to_zoned_datetime(zone).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string())
 }
 
 /// `1 process`, `2 processes`.
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_clock_shows_the_zone_of_the_reader() {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
-        assert_eq!(clock("2026-01-02T23:04:05.25Z", &zone).as_deref(), Some("2026-01-03 01:04:05.250"));
-        assert_eq!(clock("\x1b[2J", &zone), None);
+        assert_eq!(clock("2026-01-02T23:04:05.25Z", zone.clone()).as_deref(), Some("2026-01-03 01:04:05.250"));
+        assert_eq!(clock("\x1b[2J", zone), None);
     }
 }
