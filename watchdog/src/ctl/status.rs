@@ -77,17 +77,20 @@ fn tracking(status: &Status, screen: &Screen) -> String {
     format!("{degraded}{how}; close watch {close}")
 }
 
-/// One line for each capability that is missing.
+/// Of a degraded daemon one line for each capability that is off, with its reason; otherwise they are only named.
 fn reasons(status: &Status) -> Vec<(&'static str, String)> {
-    let missing = status.capabilities.iter().filter(|capability| !capability.on);
-    let mut lines: Vec<(&str, String)> = missing
-        .map(|capability| ("", format!("{}: {}", visible(&capability.name), visible(&capability.why))))
-        .collect();
-    if let Some(first) = lines.first_mut() {
-        first.0 = "missing";
-        lines.push(("", "`watchdogctl doctor` says what that costs and what to do".into()));
+    let off: Vec<_> = status.capabilities.iter().filter(|capability| !capability.on).collect();
+    if off.is_empty() {
+        return Vec::new();
     }
-    lines
+    let hint = "`watchdogctl doctor` says what that costs and what to do";
+    if !status.degraded {
+        let names: Vec<_> = off.iter().map(|capability| visible(&capability.name)).collect();
+        return vec![("off", format!("{}: {hint}", names.join(", ")))];
+    }
+    let labels = std::iter::once("off").chain(std::iter::repeat(""));
+    let told = off.iter().map(|capability| format!("{}: {}", visible(&capability.name), visible(&capability.why)));
+    labels.zip(told.chain(std::iter::once(hint.to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -183,9 +186,20 @@ mod tests {
         pressure     not known: the kernel gives no pressure (PSI)
         breaker      open: launches are refused while the host is short of memory
         events       17 lost, 1 reconcile
-        missing      bpf: not permitted:\nnot root
+        off          bpf: not permitted:\nnot root
                      `watchdogctl doctor` says what that costs and what to do
         ");
+    }
+
+    #[test]
+    fn what_a_sound_daemon_does_without_is_only_named() {
+        let mut status = healthy();
+        for name in ["lsm", "swap"] {
+            status.capabilities.push(Capability { name: name.into(), on: false, ..status.capabilities[0].clone() });
+        }
+        let text = render(&status, &plain());
+        let last = text.lines().last().unwrap();
+        assert_eq!(last, "off          lsm, swap: `watchdogctl doctor` says what that costs and what to do");
     }
 
     #[test]
