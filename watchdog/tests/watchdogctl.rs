@@ -329,3 +329,18 @@ fn a_configuration_is_checked_without_a_daemon() {
     assert_eq!(verdict["valid"], false);
     assert!(verdict["errors"][0].as_str().unwrap().contains(&missing), "{out}");
 }
+
+#[test]
+fn every_error_of_a_configuration_is_told_by_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.toml");
+    std::fs::write(&file, "[orphans]\ngrace = \"soon\"\nkeeep = []\n").unwrap();
+    let file = file.to_str().unwrap();
+    let (code, out, err) = run(Path::new("/nowhere"), &["config", "check", file]);
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 2), "{err}");
+    assert!(err.contains(&format!("{file}:2:")) && err.contains(&format!("{file}:3:")), "{err}");
+    let (code, out, _) = run(Path::new("/nowhere"), &["config", "check", file, "--json"]);
+    let verdict: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &verdict["valid"]), (1, &serde_json::Value::Bool(false)));
+    assert_eq!(verdict["errors"].as_array().unwrap().len(), 2, "{out}");
+}
