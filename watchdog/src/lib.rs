@@ -2,4 +2,7 @@
 
 pub mod api;
 pub mod config;
+pub mod ctl;
 pub mod engine;
+pub mod host;
+pub mod kernel;

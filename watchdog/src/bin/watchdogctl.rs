@@ -1,2 +1,7 @@
-//! Placeholder of the skeleton.
-fn main() {}
+//! `watchdogctl`: the program of [`watchdog::ctl`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    watchdog::ctl::main()
+}

@@ -1,13 +1,24 @@
 //! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
 
+mod candidates;
+mod globs;
 mod parse;
 mod profile;
+mod reader;
+mod values;
 
-pub use parse::{ConfigError, parse};
-pub use profile::{Candidates, Profile};
+pub use candidates::Candidates;
+pub use globs::{GlobError, Globs};
+pub use parse::parse;
+pub use profile::{Patterns, Profile, ProfileError};
+pub use reader::{ConfigError, Problem};
+pub use values::Size;
 
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::engine::classify::Program;
+use crate::engine::input::Image;
 
 /// All that can be configured. The tables are those of the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +70,19 @@ pub struct Orphans {
     /// `grace`: an orphan younger than this is reported, and nothing is proposed: most helpers end by themselves.
     pub grace: Duration,
     /// `keep`: globs on the executed path, argv0 or script of processes that are meant to stay.
-    pub keep: Vec<String>,
+    pub keep: Globs,
+}
+
+impl Orphans {
+    /// Whether the configuration lists this program as meant to stay.
+    #[must_use]
+    pub fn keeps(&self, image: &Image) -> bool {
+        let program = Program::of(image);
+        let script = program.script.as_deref();
+        self.keep.matches(program.path)
+            || self.keep.matches(program.argv0)
+            || script.is_some_and(|s| self.keep.matches(s))
+    }
 }
 
 impl Default for Daemon {
@@ -76,7 +99,7 @@ impl Default for Tracking {
 
 impl Default for Orphans {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(30), keep: Vec::new() }
+        Self { grace: Duration::from_secs(30), keep: Globs::default() }
     }
 }
 
@@ -90,3 +113,8 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+mod profile_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Reads tables of a TOML document and gathers every problem on the way, each with its place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Why a configuration was refused: every problem of the file, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it; at least one.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column in characters, counted from 1.
+    pub column: usize,
+    /// Which key, what is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, Problem { line, column, message }) in self.problems.iter().enumerate() {
+            let newline = if n == 0 { "" } else { "\n" };
+            write!(f, "{newline}{}:{line}:{column}: {message}", self.file.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// Gathers problems while tables are read.
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    problems: Vec<Problem>,
+}
+
+/// A table with the name under which messages speak of it.
+#[derive(Clone, Copy)]
+pub(super) struct Section<'d, 't> {
+    name: &'static str,
+    at: usize,
+    table: &'d DeTable<'t>,
+}
+
+/// A value that was found, and where.
+pub(super) struct Found<T> {
+    pub(super) value: T,
+    pub(super) at: usize,
+    key: String,
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, problems: Vec::new() }
+    }
+
+    /// Reads the document; what is not TOML is reported, and what could be read nonetheless is returned.
+    pub(super) fn document(&mut self) -> Option<Spanned<DeTable<'t>>> {
+        let (table, errors) = DeTable::parse_recoverable(self.text);
+        for error in &errors {
+            let at = error.span().map_or(0, |span| span.start);
+            self.report(at, format!("not TOML: {}", error.message().replace('\n', ", ")));
+        }
+        // After a syntax error the rest may stand in the wrong table: complaints about it would mislead.
+        errors.is_empty().then_some(table)
+    }
+
+    pub(super) fn report(&mut self, at: usize, message: String) {
+        let before = &self.text[..self.text.floor_char_boundary(at)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        self.problems.push(Problem { line, column, message });
+    }
+
+    /// Reports about a value that was found: "key = value" is what it is about.
+    pub(super) fn refuse<T>(&mut self, found: &Found<T>, why: impl fmt::Display) {
+        self.report(found.at, format!("{}: {why}", found.key));
+    }
+
+    /// Reports a key that is known, but has no meaning in this version.
+    pub(super) fn not_yet(&mut self, section: Section<'_, 't>, key: &str, why: &str) {
+        if let Some(value) = section.table.get(key) {
+            self.report(value.span().start, format!("{key}: not possible yet: {why}"));
+        }
+    }
+
+    /// The result, or all that is wrong.
+    pub(super) fn finish<T>(mut self, file: &Path, result: T) -> Result<T, ConfigError> {
+        if self.problems.is_empty() {
+            return Ok(result);
+        }
+        self.problems.sort();
+        Err(ConfigError { file: file.to_owned(), problems: self.problems })
+    }
+
+    /// Opens a table, and reports every key of it that is not allowed.
+    pub(super) fn section<'d>(
+        &mut self,
+        name: &'static str,
+        at: usize,
+        table: &'d DeTable<'t>,
+        allowed: &[&str],
+    ) -> Section<'d, 't> {
+        for key in table.keys() {
+            let written: &str = key.get_ref();
+            if allowed.contains(&written) {
+                continue;
+            }
+            let place = if name.is_empty() { String::new() } else { format!(" in {name}") };
+            let nearest = allowed.iter().max_by(|a, b| strsim::jaro(a, written).total_cmp(&strsim::jaro(b, written)));
+            let meant = nearest.filter(|known| strsim::jaro(known, written) > 0.75);
+            let hint = meant.map(|known| format!(" (did you mean {known}?)")).unwrap_or_default();
+            let allowed = match allowed {
+                [] => "this table has no keys yet".to_owned(),
+                _ => format!("allowed: {}", allowed.join(", ")),
+            };
+            self.report(key.span().start, format!("{written}: unknown key{place}{hint}; {allowed}"));
+        }
+        Section { name, at, table }
+    }
+
+    /// A table inside a section.
+    pub(super) fn table<'d>(
+        &mut self,
+        parent: Section<'d, 't>,
+        key: &str,
+        name: &'static str,
+        allowed: &[&str],
+    ) -> Option<Section<'d, 't>> {
+        let found = self.value(parent, key, "a table", DeValue::as_table)?;
+        Some(self.section(name, found.at, found.value, allowed))
+    }
+
+    /// An array of tables inside a section.
+    pub(super) fn tables<'d>(
+        &mut self,
+        parent: Section<'d, 't>,
+        key: &str,
+        name: &'static str,
+        allowed: &[&str],
+    ) -> Vec<Section<'d, 't>> {
+        let expected = "an array of tables: write it in double brackets";
+        let Some(array) = self.value(parent, key, expected, DeValue::as_array) else { return Vec::new() };
+        let mut sections = Vec::new();
+        for item in array.value.iter() {
+            match item.get_ref().as_table() {
+                Some(table) => sections.push(self.section(name, item.span().start, table, allowed)),
+                None => self.report(item.span().start, format!("{key}: must be {expected}")),
+            }
+        }
+        sections
+    }
+
+    pub(super) fn string<'d>(&mut self, section: Section<'d, 't>, key: &str, expected: &str) -> Option<Found<&'d str>> {
+        self.value(section, key, expected, DeValue::as_str)
+    }
+
+    pub(super) fn boolean(&mut self, section: Section<'_, 't>, key: &str) -> Option<Found<bool>> {
+        self.value(section, key, "true or false", DeValue::as_bool)
+    }
+
+    /// A whole number from this range.
+    pub(super) fn integer(
+        &mut self,
+        section: Section<'_, 't>,
+        key: &str,
+        range: std::ops::RangeInclusive<u32>,
+    ) -> Option<u32> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        let found = self.value(section, key, &expected, |value| {
+            let integer = value.as_integer()?;
+            Some(u32::from_str_radix(integer.as_str(), integer.radix()))
+        })?;
+        match &found.value {
+            Ok(number) if range.contains(number) => Some(*number),
+            _ => {
+                self.refuse(&found, format_args!("must be {expected}"));
+                None
+            }
+        }
+    }
+
+    /// A list of strings, empty where the key is missing.
+    pub(super) fn strings(&mut self, section: Section<'_, 't>, key: &str) -> Found<Vec<String>> {
+        let expected = "a list of strings, as in [\"*/my-agent\"]";
+        let empty = Found { value: Vec::new(), at: section.at, key: key.to_owned() };
+        let Some(found) = self.value(section, key, expected, DeValue::as_array) else { return empty };
+        let mut strings = Vec::new();
+        for item in found.value.iter() {
+            match item.get_ref().as_str() {
+                Some(string) => strings.push(string.to_owned()),
+                None => self.report(item.span().start, mismatch(key, expected, item.get_ref())),
+            }
+        }
+        Found { value: strings, at: found.at, key: found.key }
+    }
+
+    fn value<'d, T>(
+        &mut self,
+        section: Section<'d, 't>,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&'d DeValue<'t>) -> Option<T>,
+    ) -> Option<Found<T>> {
+        let value = section.table.get(key)?;
+        let at = value.span().start;
+        match read(value.get_ref()) {
+            Some(value) => Some(Found { value, at, key: key.to_owned() }),
+            None => {
+                self.report(at, mismatch(key, expected, value.get_ref()));
+                None
+            }
+        }
+    }
+}
+
+impl Section<'_, '_> {
+    /// Where the table begins in the text.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// How messages call the table.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the table has this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+}
+
+fn mismatch(key: &str, expected: &str, value: &DeValue<'_>) -> String {
+    let article = if matches!(value, DeValue::Integer(_) | DeValue::Array(_)) { "an" } else { "a" };
+    format!("{key}: must be {expected}, not {article} {}", value.type_str())
+}

@@ -1,0 +1,204 @@
+//! What a configuration file may say, and what is said about a bad one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::*;
+
+fn read(text: &str) -> Result<Config, ConfigError> {
+    parse(Path::new("c.toml"), text)
+}
+
+fn refusal(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+#[test]
+fn everything_has_a_default() {
+    assert_eq!(read("").unwrap(), Config::default());
+    assert_eq!(
+        read("[gate]\n[leaks]\n[stale]\n[duplicates]\n[actions]\nenforce = false\n").unwrap(),
+        Config::default()
+    );
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = read(
+        r#"
+        [daemon]
+        listen = "[::1]:80"
+        journal_events = 500
+        [tracking]
+        close_watch = "always"
+        sample_interval = "2s"
+        max_processes = 1024
+        [orphans]
+        grace = "1m30s"
+        keep = ["*/my-daemon"]
+        [[profile]]
+        name = "my-agent"
+        exe = ["*/my-agent"]
+        script = ["*/my-agent/cli.js"]
+        comm = ["my-agent"]
+        relaunches = true
+        "#,
+    )
+    .unwrap();
+    let built_in = Profile::built_in();
+    assert_eq!(config.daemon, Daemon { listen: Some("[::1]:80".parse().unwrap()), journal_events: 500 });
+    assert_eq!(config.tracking.close_watch, CloseWatch::Always);
+    assert_eq!(config.tracking.sample_interval, Duration::from_secs(2));
+    assert_eq!(config.tracking.max_processes, 1024);
+    assert_eq!(config.orphans.grace, Duration::from_secs(90));
+    assert_eq!(config.orphans.keep.patterns(), ["*/my-daemon"]);
+    assert_eq!(config.profiles.len(), built_in.len() + 1);
+    let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
+    assert!(mine.relaunches);
+    assert_eq!(mine.ways().count(), 1);
+}
+
+#[test]
+fn off_switches_metrics_off() {
+    assert_eq!(read("[daemon]\nlisten = \"off\"").unwrap().daemon.listen, None);
+}
+
+#[test]
+fn a_profile_takes_the_place_of_the_built_in_one_of_its_name() {
+    let config = read("[[profile]]\nname = \"codex\"\nexe = [\"*/my-codex\"]\n").unwrap();
+    let codex: Vec<_> = config.profiles.iter().filter(|profile| profile.name == "codex").collect();
+    assert_eq!(codex.len(), 1);
+    assert_eq!(codex[0].ways().next().unwrap().exe, ["*/my-codex"]);
+    assert_eq!(config.profiles.len(), Profile::built_in().len());
+}
+
+#[test]
+fn a_profile_may_have_several_ways() {
+    let text = "[[profile]]\nname = \"a\"\n[[profile.way]]\nexe = [\"*/a\"]\n[[profile.way]]\nscript = [\"*/a.py\"]\n";
+    let config = read(text).unwrap();
+    assert_eq!(config.profiles[0].ways().count(), 2);
+}
+
+#[rstest]
+#[case::unknown_table(
+    "[daemn]\n",
+    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, gate, actions, profile"
+)]
+#[case::unknown_key(
+    "[daemon]\nlistn = \"off\"\n",
+    "c.toml:2:1: listn: unknown key in [daemon] (did you mean listen?); allowed: listen, journal_events"
+)]
+#[case::nothing_near("[orphans]\nxyz = 1\n", "c.toml:2:1: xyz: unknown key in [orphans]; allowed: grace, keep")]
+#[case::no_keys_yet(
+    "[gate]\nmax_sessions = 4\n",
+    "c.toml:2:1: max_sessions: unknown key in [gate]; this table has no keys yet"
+)]
+#[case::wrong_type(
+    "[daemon]\njournal_events = \"many\"\n",
+    "c.toml:2:18: journal_events: must be a whole number from 100 to 1000000, not a string"
+)]
+#[case::out_of_range(
+    "[daemon]\njournal_events = 5\n",
+    "c.toml:2:18: journal_events: must be a whole number from 100 to 1000000"
+)]
+#[case::negative(
+    "[tracking]\nmax_processes = -1\n",
+    "c.toml:2:17: max_processes: must be a whole number from 256 to 4194304"
+)]
+#[case::bad_address(
+    "[daemon]\nlisten = \"localhost\"\n",
+    "c.toml:2:10: listen: \"localhost\" is not an address with its port, as in \"127.0.0.1:9719\" or \"[::1]:9719\", or \"off\""
+)]
+#[case::bad_choice(
+    "[tracking]\nclose_watch = \"sometimes\"\n",
+    "c.toml:2:15: close_watch: \"sometimes\" is not \"auto\", \"always\" or \"never\""
+)]
+#[case::bad_duration(
+    "[orphans]\ngrace = \"30 s\"\n",
+    "c.toml:2:9: grace: \"30 s\" is not a duration: whole numbers with ms, s, m, h or d are allowed, as in \"30s\", \"5m\" or \"1h30m\""
+)]
+#[case::duration_as_number(
+    "[orphans]\ngrace = 30\n",
+    "c.toml:2:9: grace: must be a duration, as in \"30s\", not an integer"
+)]
+#[case::duration_out_of_range(
+    "[tracking]\nsample_interval = \"2h\"\n",
+    "c.toml:2:19: sample_interval: \"2h\" is out of range: 100ms to 1h is allowed"
+)]
+#[case::bad_glob(
+    "[orphans]\nkeep = [\"[a\"]\n",
+    "c.toml:2:8: keep: the pattern \"[a\" is not a glob: unclosed character class; missing ']'"
+)]
+#[case::not_a_list(
+    "[orphans]\nkeep = \"a\"\n",
+    "c.toml:2:8: keep: must be a list of strings, as in [\"*/my-agent\"], not a string"
+)]
+#[case::item_of_a_list(
+    "[orphans]\nkeep = [\"a\", 1]\n",
+    "c.toml:2:14: keep: must be a list of strings, as in [\"*/my-agent\"], not an integer"
+)]
+#[case::table_expected("daemon = 1\n", "c.toml:1:10: daemon: must be a table, not an integer")]
+#[case::enforce(
+    "[actions]\nenforce = true\n",
+    "c.toml:2:11: enforce: true is not possible yet: acting comes with a later version; only false is allowed"
+)]
+#[case::enforce_type("[actions]\nenforce = 1\n", "c.toml:2:11: enforce: must be true or false, not an integer")]
+#[case::no_name("[[profile]]\nexe = [\"a\"]\n", "c.toml:1:1: name: missing in [[profile]]; every profile needs one")]
+#[case::bad_name(
+    "[[profile]]\nname = \"a b\"\nexe = [\"a\"]\n",
+    "c.toml:2:8: name: \"a b\" is not fit for a metric label: 1 to 40 of a-z, A-Z, 0-9, '-', '_' and '.' are allowed"
+)]
+#[case::name_type("[[profile]]\nname = 1\nexe = [\"a\"]\n", "c.toml:2:8: name: must be a string, not an integer")]
+#[case::no_pattern(
+    "[[profile]]\nname = \"a\"\n",
+    "c.toml:1:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed"
+)]
+#[case::empty_pattern(
+    "[[profile]]\nname = \"a\"\nexe = []\n",
+    "c.toml:1:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed"
+)]
+#[case::way_without_pattern(
+    "[[profile]]\nname = \"a\"\n[[profile.way]]\nfirst_arg = [\"x\"]\n",
+    "c.toml:3:1: [[profile.way]] has no pattern: at least one of exe, argv0, script and comm is needed"
+)]
+#[case::empty_glob(
+    "[[profile]]\nname = \"a\"\nexe = [\"\"]\n",
+    "c.toml:3:7: exe: the pattern \"\" is not a glob: it is empty"
+)]
+#[case::twice(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\n[[profile]]\nname = \"a\"\nexe = [\"b\"]\n",
+    "c.toml:5:8: name: \"a\" is the name of a profile above; each name is allowed once"
+)]
+#[case::single_brackets(
+    "[profile]\nname = \"a\"\n",
+    "c.toml:1:1: profile: must be an array of tables: write it in double brackets, not a table"
+)]
+#[case::gate_of_a_profile(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nmax_sessions = 4\n",
+    "c.toml:4:16: max_sessions: not possible yet: the gate comes with a later version"
+)]
+#[case::syntax("[daemon]\nlisten = \n", "c.toml:2:10: not TOML: string values must be quoted, expected literal string")]
+#[case::unclosed("[daemon\n", "c.toml:1:8: not TOML: unclosed table, expected `]`")]
+#[case::same_key_twice("[daemon]\nlisten = \"off\"\nlisten = \"off\"\n", "c.toml:3:1: not TOML: duplicate key")]
+#[case::column_in_characters(
+    "[orphans]\nkeep = [\"ä\", 1]\n",
+    "c.toml:2:14: keep: must be a list of strings, as in [\"*/my-agent\"], not an integer"
+)]
+fn a_bad_line_is_told_with_its_place_and_what_is_allowed(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(refusal(text), expected);
+}
+
+#[test]
+fn all_problems_of_a_file_are_told_at_once_in_its_order() {
+    let text =
+        "[tracking]\nclose_watch = 1\nspeed = 2\n[daemon]\nlisten = \"x\"\n[[profile]]\nname = \"a\"\nexes = [\"b\"]\n";
+    insta::assert_snapshot!(refusal(text), @r#"
+    c.toml:2:15: close_watch: must be "auto", "always" or "never", not an integer
+    c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes
+    c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
+    c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, way, max_sessions
+    "#);
+}

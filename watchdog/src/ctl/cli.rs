@@ -1,0 +1,168 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use super::adopt::Target;
+
+/// Shows which processes belong to which AI agent, what they cost in memory, and what was left behind.
+#[derive(Debug, Parser)]
+#[command(name = "watchdogctl", version, max_term_width = 100, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// The daemon's control socket
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "WATCHDOG_SOCKET",
+        hide_env_values = true,
+        default_value = "/run/agent-watchdog/control.sock"
+    )]
+    pub(crate) socket: PathBuf,
+
+    /// Print exactly one JSON document (with --follow: one a line) instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+   0  done
+   1  the answer is \"no\", or it failed
+   2  the command line is wrong
+  69  the daemon is not reachable
+  75  refused for now: try again later
+  77  not permitted
+
+Another user than root sees and acts on that user's processes only.
+Colours are used on a terminal only, and not with NO_COLOR=1, CLICOLOR=0 or TERM=dumb.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// How the daemon and the host are: tracking, counts, memory, pressure, lost events
+    #[command(after_help = "\
+Examples:
+  watchdogctl status
+  watchdogctl status --json | jq .host.memory_available_bytes")]
+    Status,
+
+    /// Sessions with their process trees and memory
+    #[command(after_help = "\
+A process is shown with the arguments that say what it runs, and no others: prompts and secrets stand there.
+--json gives all arguments. PEAK is the highest resident set so far.
+
+Examples:
+  watchdogctl tree
+  watchdogctl tree 3
+  watchdogctl tree --json | jq '.sessions[] | {id, profile, memory_bytes}'")]
+    Tree {
+        /// Only this session, by its number
+        #[arg(value_parser = session)]
+        session: Option<u64>,
+    },
+
+    /// Forks, execs, exits, signals and findings as they happened
+    #[command(after_help = "\
+The daemon remembers a bounded number of events; those before its last start are not among them.
+
+Examples:
+  watchdogctl events --since 10m
+  watchdogctl events --follow --since 30s
+  watchdogctl events --follow --json | jq 'select(.type == \"exit\")'")]
+    Events {
+        /// Go on with what happens from now on, until interrupted
+        #[arg(long, short)]
+        follow: bool,
+        /// Only what happened within this time, such as 30s, 5m, 2h or 1d
+        #[arg(long, value_name = "D", value_parser = duration)]
+        since: Option<Duration>,
+    },
+
+    /// What was found, with the evidence: orphans, detached and abandoned processes
+    #[command(after_help = "\
+Examples:
+  watchdogctl findings
+  watchdogctl findings --all
+  watchdogctl findings --json | jq '.findings[] | select(.kind == \"orphan\") | .pid'")]
+    Findings {
+        /// Closed ones too, as far as the daemon remembers them
+        #[arg(long)]
+        all: bool,
+    },
+
+    /// Marks a process or a session as meant to stay: it is never an orphan again
+    #[command(after_help = "\
+A plain number is the pid of a process of a session, or else the number of a session. If it is both, the process is
+meant, and a note says so. `pid:N` and `session:N` leave no doubt.
+
+Examples:
+  watchdogctl adopt 41231
+  watchdogctl adopt session:3")]
+    Adopt {
+        /// A pid, a session's number, `pid:N` or `session:N`
+        #[arg(value_name = "PID|SESSION")]
+        target: Target,
+    },
+
+    /// Works on configuration files; needs no daemon
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
+    /// What this host gives, what is missing, what that costs, and what to do about it
+    #[command(after_help = "\
+It probes this host itself, as the user who runs it: use sudo to see what the daemon would see. If a daemon is
+reachable, it is asked too. The exit code is 0 if everything essential is there.
+
+Examples:
+  sudo watchdogctl doctor
+  sudo watchdogctl doctor --json | jq '.capabilities[] | select(.on | not)'")]
+    Doctor,
+}
+
+/// Works on configuration files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Says whether a configuration is valid, and names file, line, key and what is allowed where it is not
+    #[command(after_help = "\
+Examples:
+  watchdogctl config check /etc/agent-watchdog/config.toml && sudo kill -HUP \"$(pidof watchdogd)\"
+  watchdogctl config check new.toml --json | jq -r '.errors[]'")]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+fn session(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Target::Session(id)) => Ok(id),
+        Ok(Target::Number(id)) => Ok(u64::from(id)),
+        Ok(Target::Pid(_)) | Err(_) => Err("a session is given by its number, such as 3 or session:3".into()),
+    }
+}
+
+/// A span, in whole seconds at least.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a span is a whole number and its unit: 30s, 5m, 2h or 1d".to_owned();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -1,0 +1,267 @@
+use super::*;
+use clap::CommandFactory;
+use rstest::rstest;
+
+fn help(arguments: &[&str]) -> String {
+    let arguments = std::iter::once(&"watchdogctl").chain(arguments).chain(std::iter::once(&"--help"));
+    Cli::try_parse_from(arguments).unwrap_err().to_string()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let error = Cli::try_parse_from(std::iter::once(&"watchdogctl").chain(arguments)).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    error.to_string()
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[rstest]
+#[case(&["--json", "--socket", "/x", "status"])]
+#[case(&["status", "--json", "--socket", "/x"])]
+#[case(&["config", "check", "f", "--json", "--socket=/x"])]
+fn json_and_socket_stand_before_or_after_the_command(#[case] arguments: &[&str]) {
+    let cli = Cli::try_parse_from(std::iter::once(&"watchdogctl").chain(arguments)).unwrap();
+    assert!(cli.json);
+    assert_eq!(cli.socket, PathBuf::from("/x"));
+}
+
+#[rstest]
+#[case("30s", Some(30))]
+#[case("5m", Some(300))]
+#[case("2h", Some(7_200))]
+#[case("1d", Some(86_400))]
+#[case("30", None)]
+#[case("s", None)]
+#[case("-3s", None)]
+#[case("1w", None)]
+#[case("99999999999999999999s", None)]
+#[case("9999999999999999999d", None)]
+fn spans_have_a_unit(#[case] text: &str, #[case] seconds: Option<u64>) {
+    assert_eq!(duration(text).ok(), seconds.map(Duration::from_secs));
+}
+
+#[test]
+fn help_of_the_whole() {
+    insta::assert_snapshot!(help(&[]), @r#"
+    Shows which processes belong to which AI agent, what they cost in memory, and what was left behind
+
+    Usage: watchdogctl [OPTIONS] <COMMAND>
+
+    Commands:
+      status    How the daemon and the host are: tracking, counts, memory, pressure, lost events
+      tree      Sessions with their process trees and memory
+      events    Forks, execs, exits, signals and findings as they happened
+      findings  What was found, with the evidence: orphans, detached and abandoned processes
+      adopt     Marks a process or a session as meant to stay: it is never an orphan again
+      config    Works on configuration files; needs no daemon
+      doctor    What this host gives, what is missing, what that costs, and what to do about it
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+      -V, --version        Print version
+
+    Exit codes:
+       0  done
+       1  the answer is "no", or it failed
+       2  the command line is wrong
+      69  the daemon is not reachable
+      75  refused for now: try again later
+      77  not permitted
+
+    Another user than root sees and acts on that user's processes only.
+    Colours are used on a terminal only, and not with NO_COLOR=1, CLICOLOR=0 or TERM=dumb.
+    "#);
+}
+
+#[test]
+fn help_of_status() {
+    insta::assert_snapshot!(help(&["status"]), @r"
+    How the daemon and the host are: tracking, counts, memory, pressure, lost events
+
+    Usage: watchdogctl status [OPTIONS]
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      watchdogctl status
+      watchdogctl status --json | jq .host.memory_available_bytes
+    ");
+}
+
+#[test]
+fn help_of_tree() {
+    insta::assert_snapshot!(help(&["tree"]), @r"
+    Sessions with their process trees and memory
+
+    Usage: watchdogctl tree [OPTIONS] [SESSION]
+
+    Arguments:
+      [SESSION]  Only this session, by its number
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    A process is shown with the arguments that say what it runs, and no others: prompts and secrets stand there.
+    --json gives all arguments. PEAK is the highest resident set so far.
+
+    Examples:
+      watchdogctl tree
+      watchdogctl tree 3
+      watchdogctl tree --json | jq '.sessions[] | {id, profile, memory_bytes}'
+    ");
+}
+
+#[test]
+fn help_of_events() {
+    insta::assert_snapshot!(help(&["events"]), @r#"
+    Forks, execs, exits, signals and findings as they happened
+
+    Usage: watchdogctl events [OPTIONS]
+
+    Options:
+      -f, --follow         Go on with what happens from now on, until interrupted
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+          --since <D>      Only what happened within this time, such as 30s, 5m, 2h or 1d
+      -h, --help           Print help
+
+    The daemon remembers a bounded number of events; those before its last start are not among them.
+
+    Examples:
+      watchdogctl events --since 10m
+      watchdogctl events --follow --since 30s
+      watchdogctl events --follow --json | jq 'select(.type == "exit")'
+    "#);
+}
+
+#[test]
+fn help_of_findings() {
+    insta::assert_snapshot!(help(&["findings"]), @r#"
+    What was found, with the evidence: orphans, detached and abandoned processes
+
+    Usage: watchdogctl findings [OPTIONS]
+
+    Options:
+          --all            Closed ones too, as far as the daemon remembers them
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      watchdogctl findings
+      watchdogctl findings --all
+      watchdogctl findings --json | jq '.findings[] | select(.kind == "orphan") | .pid'
+    "#);
+}
+
+#[test]
+fn help_of_adopt() {
+    insta::assert_snapshot!(help(&["adopt"]), @r"
+    Marks a process or a session as meant to stay: it is never an orphan again
+
+    Usage: watchdogctl adopt [OPTIONS] <PID|SESSION>
+
+    Arguments:
+      <PID|SESSION>  A pid, a session's number, `pid:N` or `session:N`
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    A plain number is the pid of a process of a session, or else the number of a session. If it is both, the process is
+    meant, and a note says so. `pid:N` and `session:N` leave no doubt.
+
+    Examples:
+      watchdogctl adopt 41231
+      watchdogctl adopt session:3
+    ");
+}
+
+#[test]
+fn help_of_config() {
+    insta::assert_snapshot!(help(&["config"]), @r"
+    Works on configuration files; needs no daemon
+
+    Usage: watchdogctl config [OPTIONS] <COMMAND>
+
+    Commands:
+      check  Says whether a configuration is valid, and names file, line, key and what is allowed where it is not
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+    ");
+}
+
+#[test]
+fn help_of_config_check() {
+    insta::assert_snapshot!(help(&["config", "check"]), @r#"
+    Says whether a configuration is valid, and names file, line, key and what is allowed where it is not
+
+    Usage: watchdogctl config check [OPTIONS] <FILE>
+
+    Arguments:
+      <FILE>  The file
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    Examples:
+      watchdogctl config check /etc/agent-watchdog/config.toml && sudo kill -HUP "$(pidof watchdogd)"
+      watchdogctl config check new.toml --json | jq -r '.errors[]'
+    "#);
+}
+
+#[test]
+fn help_of_doctor() {
+    insta::assert_snapshot!(help(&["doctor"]), @r"
+    What this host gives, what is missing, what that costs, and what to do about it
+
+    Usage: watchdogctl doctor [OPTIONS]
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    It probes this host itself, as the user who runs it: use sudo to see what the daemon would see. If a daemon is
+    reachable, it is asked too. The exit code is 0 if everything essential is there.
+
+    Examples:
+      sudo watchdogctl doctor
+      sudo watchdogctl doctor --json | jq '.capabilities[] | select(.on | not)'
+    ");
+}
+
+#[test]
+fn a_wrong_argument_is_told_what_is_allowed() {
+    insta::assert_snapshot!(refused(&["tree", "x"]), @r"
+    error: invalid value 'x' for '[SESSION]': a session is given by its number, such as 3 or session:3
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(refused(&["adopt", "x3"]), @r"
+    error: invalid value 'x3' for '<PID|SESSION>': a process or a session is given by its number: 41231, pid:41231 or session:3
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(refused(&["events", "--since", "3"]), @r"
+    error: invalid value '3' for '--since <D>': a span is a whole number and its unit: 30s, 5m, 2h or 1d
+
+    For more information, try '--help'.
+    ");
+}

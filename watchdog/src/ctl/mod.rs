@@ -1,0 +1,75 @@
+//! `watchdogctl`: what the daemon knows, for a person at a terminal or a script.
+//!
+//! [`cli`] reads the command line, each command has a file of its own, [`client`] asks the daemon, [`show`] makes text
+//! of the answer, and [`failure`] says what went wrong and with which exit code.
+
+mod adopt;
+mod cli;
+mod client;
+mod config;
+mod doctor;
+mod events;
+mod failure;
+mod findings;
+mod output;
+mod show;
+mod status;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::cli::{Cli, Command, ConfigCommand};
+use self::client::Client;
+use self::failure::Failure;
+use self::output::{Output, complain};
+use self::show::{Screen, safe_json};
+use crate::api::Problem;
+
+/// The whole program: arguments in, text out, and the exit code of the contract.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let follows = matches!(cli.command, Command::Events { follow: true, .. });
+    let mut output = Output { json: cli.json, screen: Screen::of_stdout(), to: &mut std::io::stdout() };
+    match run(&cli, &mut output) {
+        Ok(code) => code,
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Standard output is one JSON document in every case, but a stream holds events only.
+            if cli.json && !follows {
+                let problem = serde_json::to_string(&Problem { error: failure.to_string() }).unwrap_or_default();
+                // The failure below is the one to tell.
+                let _ = output.line(&safe_json(&problem));
+            }
+            complain(&failure.message());
+            ExitCode::from(&failure)
+        }
+    }
+}
+
+fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
+    if let Command::Config(ConfigCommand::Check { file }) = &cli.command {
+        return config::check(file, output);
+    }
+    let client = Client::new(cli.socket.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|error| Failure::No(format!("cannot wait for input and output on this host: {error}")))?;
+    runtime.block_on(async {
+        match &cli.command {
+            Command::Status => status::run(&client, output).await?,
+            Command::Tree { session } => tree::run(&client, *session, output).await?,
+            Command::Events { follow: true, since } => events::follow(&client, *since, output).await?,
+            Command::Events { follow: false, since } => events::run(&client, *since, output).await?,
+            Command::Findings { all } => findings::run(&client, *all, output).await?,
+            Command::Adopt { target } => adopt::run(&client, *target, output).await?,
+            Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,
+            Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}

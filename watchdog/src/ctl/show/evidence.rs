@@ -1,0 +1,150 @@
+//! A finding's evidence or an event's detail, whatever a detector puts there: names become words, numbers get their unit.
+
+use serde_json::{Map, Value};
+
+use super::escape::visible;
+use super::screen::{Ink, Screen};
+use super::units;
+
+/// One line for each name, names in one column, set off by `indent`.
+#[must_use]
+pub(crate) fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Screen) -> String {
+    let named: Vec<(String, &String, &Value)> =
+        told(evidence).map(|(key, value)| (visible(&words(key)).into_owned(), key, value)).collect();
+    let width = named.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (name, key, value) in named {
+        let label = screen.paint(Ink::Faint, format!("{name:width$}"));
+        match value {
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                out.push_str(&format!("{:indent$}{}\n", "", label.trim_end()));
+                for item in items {
+                    out.push_str(&format!("{:indent$}  - {}\n", "", read(key, item, screen)));
+                }
+            }
+            _ => out.push_str(&format!("{:indent$}{label}  {}\n", "", read(key, value, screen))),
+        }
+    }
+    out
+}
+
+/// All of it in one line: `comm node, peak 80 MiB`.
+#[must_use]
+pub(crate) fn pairs(evidence: &Map<String, Value>, screen: &Screen) -> String {
+    let pairs = told(evidence).map(|(key, value)| match value {
+        Value::Bool(true) => visible(&words(key)).into_owned(),
+        Value::Bool(false) => format!("not {}", visible(&words(key))),
+        _ => format!("{} {}", visible(&words(key)), read(key, value, screen)),
+    });
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// What there is to tell, with what names a process at its head. A start time is a process's identity only to programs.
+fn told(evidence: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    const NAMES: [&str; 2] = ["pid", "comm"];
+    let first = NAMES.iter().filter_map(|name| evidence.get_key_value(*name));
+    let others = evidence.iter().filter(|(key, _)| !NAMES.contains(&key.as_str()) && !key.ends_with("start_time"));
+    first.chain(others).filter(|(_, value)| !is_nothing(value))
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The name without the unit that its value is shown with.
+fn words(key: &str) -> String {
+    let stem = ["_bytes_per_second", "_bytes", "_seconds", "_at", "_us"].iter().find_map(|unit| key.strip_suffix(unit));
+    stem.unwrap_or(key).replace('_', " ")
+}
+
+fn read(key: &str, value: &Value, screen: &Screen) -> String {
+    match value {
+        Value::Null => "none".into(),
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.into(),
+        Value::Number(number) => read_number(key, number),
+        Value::String(text) => match units::age(text, screen.now).filter(|_| key.ends_with("_at")) {
+            Some(age) => format!("{} ago", units::span(age)),
+            None => visible(text).into_owned(),
+        },
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| read(key, item, screen)).collect();
+            items.join(", ")
+        }
+        Value::Object(object) => pairs(object, screen),
+    }
+}
+
+fn read_number(key: &str, number: &serde_json::Number) -> String {
+    if key.ends_with("_bytes_per_second") {
+        let rate = number.as_f64().unwrap_or(0.0);
+        let sign = if rate < 0.0 { "-" } else { "" };
+        // A float becomes the nearest integer that there is: no rate is beyond u64.
+        return format!("{sign}{}/s", units::size(rate.abs().round() as u64));
+    }
+    match (number.as_u64(), number.as_f64()) {
+        (Some(bytes), _) if key.ends_with("_bytes") => units::size(bytes),
+        (_, Some(seconds)) if key.ends_with("_seconds") => units::seconds(seconds),
+        (_, Some(micros)) if key.ends_with("_us") => units::seconds(micros / 1e6),
+        (_, Some(float)) if number.is_f64() => {
+            let digits = format!("{float:.2}");
+            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        _ => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::plain;
+    use super::*;
+    use serde_json::json;
+
+    fn example() -> Map<String, Value> {
+        let value = json!({
+            "agent_died_at": "2026-01-02T11:57:00Z",
+            "adopted": false,
+            "confidence": 0.875,
+            "growth_bytes_per_second": 1_572_864.4,
+            "idle_seconds": 7_500,
+            "listens": ["tcp 127.0.0.1:3000", "unix /run/\u{1b}[2Jx.sock"],
+            "memory_bytes": 851_443_712_u64,
+            "members": [{"pid": 12, "start_time": 7, "comm": "node\n", "memory_bytes": 4096}, {"pid": 13, "comm": "sh"}],
+            "nothing": null,
+            "pids": [12, 13],
+            "stalled_us": 1_500,
+            "survives_\u{1b}[2J": "its agent",
+        });
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn evidence_reads_as_words_and_units() {
+        insta::assert_snapshot!(lines(&example(), 4, &plain()), @r"
+        adopted             no
+        agent died          3m ago
+        confidence          0.88
+        growth              1.5 MiB/s
+        idle                2h 5m
+        listens             tcp 127.0.0.1:3000, unix /run/\u{1b}[2Jx.sock
+        members
+          - pid 12, comm node\n, memory 4.0 KiB
+          - pid 13, comm sh
+        memory              812 MiB
+        pids                12, 13
+        stalled             0.002s
+        survives \u{1b}[2J  its agent
+        ");
+    }
+
+    #[test]
+    fn detail_fits_in_one_line() {
+        let detail = json!({"code": 0, "peak_bytes": 83_886_080, "delivered": true, "reason": ""});
+        assert_eq!(pairs(detail.as_object().unwrap(), &plain()), "code 0, delivered, peak 80 MiB");
+    }
+}

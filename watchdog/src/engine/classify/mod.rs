@@ -1,0 +1,161 @@
+//! What a program is, from what was executed: pure, and blind to what stands in later arguments.
+//!
+//! [`helper_kind`] gives the kind of a helper; the [roles](roles) say what is meant to stay, and what ends by itself.
+//! All names stand in one place, [`table`].
+
+mod program;
+mod roles;
+mod table;
+mod wrapped;
+
+pub(crate) use program::{AGENT_RUNTIMES, Program};
+pub use roles::{
+    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, multiplexer, serves, user_daemon,
+};
+
+use self::program::{Runtime, base_name};
+use super::input::Image;
+use crate::api::ProcessKind;
+
+/// What the parent of a process is, as far as it bears on the process's own kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Parent<'a> {
+    /// The parent's kind.
+    pub kind: ProcessKind,
+    /// What the parent executed.
+    pub image: &'a Image,
+}
+
+/// The kind of a helper; never [`ProcessKind::Agent`] or [`ProcessKind::Subagent`], which are a matter of profiles.
+///
+/// A process that has not executed a program since its fork still shows its parent's image: it has its parent's kind.
+#[must_use]
+pub fn helper_kind(image: &Image, comm: &str, parent: Option<Parent<'_>>) -> ProcessKind {
+    let program = Program::of(image);
+    let of_its_own = kind_of(&program, 0);
+    let parent = parent.map(|parent| parent.kind);
+    match (parent, of_its_own) {
+        // Everything that a browser or a language server starts is part of it.
+        (Some(ProcessKind::Browser), _) => ProcessKind::Browser,
+        (Some(ProcessKind::LanguageServer), _) => ProcessKind::LanguageServer,
+        (_, Some(Own::Kind(kind))) => kind,
+        (Some(ProcessKind::McpServer), _) => ProcessKind::McpServer,
+        (Some(ProcessKind::Tool), _) => ProcessKind::Tool,
+        (_, Some(Own::Likely(kind))) => kind,
+        (_, _) if multiplexer(image, comm).is_some() || user_daemon(image).is_some() => ProcessKind::Other,
+        (Some(ProcessKind::Agent | ProcessKind::Subagent), _) => ProcessKind::Tool,
+        (None | Some(ProcessKind::Other), _) => {
+            let tool = program.runtime == Some(Runtime::Shell)
+                || table::TOOLS.contains(&program.name())
+                || build_server(image, comm).is_some();
+            if tool { ProcessKind::Tool } else { ProcessKind::Other }
+        }
+    }
+}
+
+/// What a program says about its kind without its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Own {
+    /// Its name says so.
+    Kind(ProcessKind),
+    /// It looks so when an agent starts it directly; below a shell it is a tool.
+    Likely(ProcessKind),
+}
+
+/// Wrappers inside wrappers are followed this deep: `sh -c "npx x"` in a `timeout` in an `env` is four.
+const DEEPEST_WRAPPER: u32 = 6;
+
+/// What this program says about its kind.
+fn kind_of(program: &Program<'_>, depth: u32) -> Option<Own> {
+    if depth > DEEPEST_WRAPPER {
+        return None;
+    }
+    if is_browser(program) {
+        return Some(Own::Kind(ProcessKind::Browser));
+    }
+    if is_language_server(program) {
+        return Some(Own::Kind(ProcessKind::LanguageServer));
+    }
+    if let Some(inner) = wrapped::command_of(program) {
+        return match kind_of(&inner.program, depth + 1) {
+            Some(own) => Some(own),
+            None if inner.from_package
+                && !table::TOOL_PACKAGES.contains(&wrapped::without_version(inner.program.path)) =>
+            {
+                // A package that an agent runs without a shell is a server, unless it is known for something else.
+                Some(Own::Likely(ProcessKind::McpServer))
+            }
+            None => None,
+        };
+    }
+    if is_named_mcp_server(program) {
+        return Some(Own::Kind(ProcessKind::McpServer));
+    }
+    is_likely_mcp_server(program).then_some(Own::Likely(ProcessKind::McpServer))
+}
+
+fn is_browser(program: &Program<'_>) -> bool {
+    let name = program.name();
+    let file = base_name(program.path);
+    table::BROWSERS.contains(&name)
+        || table::BROWSER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || table::BROWSER_SCRIPTS.contains(&name)
+        || (table::BROWSERS.contains(&file) && program.runtime.is_none())
+        || table::BROWSER_DIRECTORIES.iter().any(|directory| program.path.contains(directory))
+        // Playwright drives its browsers from a server of its own.
+        || (program.arg(0) == "run-driver" && program.location().contains("playwright"))
+}
+
+fn is_language_server(program: &Program<'_>) -> bool {
+    let name = program.name();
+    table::LANGUAGE_SERVERS.contains(&name)
+        || table::LANGUAGE_SERVER_ENDS.iter().any(|end| name.ends_with(end))
+        || table::LANGUAGE_SERVER_ARGUMENTS.contains(&program.arg(0))
+        || (table::SERVER_IS_LANGUAGE_SERVER.contains(&name) && program.arg(0) == "server")
+        || (name.starts_with("org.eclipse.equinox.launcher") && program.runtime == Some(Runtime::Java))
+}
+
+/// The file's, script's or package's own name says "MCP", or the first words do.
+fn is_named_mcp_server(program: &Program<'_>) -> bool {
+    // A shell's name is its script's, but `sh mcp-setup.sh` sets up rather than serves: only a script that was executed.
+    let counts = program.runtime != Some(Runtime::Shell) || program.script_executed || program.script.is_none();
+    let named = counts
+        && (says_mcp(program.name())
+            || program.package().is_some_and(|package| says_mcp(package) || is_known_mcp_server(package)));
+    named
+        || is_known_mcp_server(program.name())
+        || (program.arg(0) == "mcp" && table::MCP_VERBS.contains(&program.arg(1)))
+        || matches!(program.arg(0), "mcp-server" | "mcp-serve" | "--mcp-server" | "start-mcp-server")
+}
+
+/// Something higher up in the path says "MCP" or "server", as in `node /x/my-mcp/build/index.js` or `python server.py`.
+fn is_likely_mcp_server(program: &Program<'_>) -> bool {
+    // For its first moments npm's title hides what it runs; an agent that starts npm without a shell starts a server.
+    if matches!(program.arg(0), "mcp" | "--mcp") || (program.title == Some("npm") && program.args.is_empty()) {
+        return true;
+    }
+    let script = program.location();
+    let is_script = program.script.is_some() && program.runtime != Some(Runtime::Shell);
+    if !is_script && !script.ends_with(".py") {
+        return false;
+    }
+    let stem = program.name().split('.').next().unwrap_or_default();
+    script.rsplit('/').skip(1).take(4).any(says_mcp)
+        || stem.split(['-', '_']).any(|word| word.eq_ignore_ascii_case("server"))
+        || ["/build/index.js", "/dist/index.js"].iter().any(|end| script.ends_with(end))
+}
+
+fn is_known_mcp_server(name: &str) -> bool {
+    table::MCP_SERVERS.contains(&wrapped::without_version(name)) || name.starts_with("@modelcontextprotocol/")
+}
+
+/// "mcp" stands in the name as a word: `mcp-server-git`, `context7-mcp`, `mcp_server_fetch`, `@playwright/mcp@latest`.
+fn says_mcp(name: &str) -> bool {
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| word.eq_ignore_ascii_case("mcp") || word.eq_ignore_ascii_case("fastmcp"))
+}
+
+#[cfg(test)]
+mod captured_trees;
+#[cfg(test)]
+mod tests;

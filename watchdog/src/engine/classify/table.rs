@@ -1,0 +1,487 @@
+//! What programs are called: the data of classification. One word a row, in the order of the alphabet where there is none.
+
+/// Browsers, their drivers and helpers, by the name of the file.
+pub(super) const BROWSERS: &[&str] = &[
+    "agent-browser",
+    "brave",
+    "brave-browser",
+    "camoufox",
+    "camoufox-bin",
+    "chrome",
+    "chrome-headless-shell",
+    "chrome_crashpad_handler",
+    "chromedriver",
+    "chromium",
+    "chromium-browser",
+    "chromium-headless-shell",
+    "firefox",
+    "firefox-bin",
+    "firefox-esr",
+    "geckodriver",
+    "google-chrome",
+    "google-chrome-beta",
+    "google-chrome-stable",
+    "google-chrome-unstable",
+    "headless_shell",
+    "lightpanda",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+    "MiniBrowser",
+    "msedge",
+    "msedgedriver",
+    "nacl_helper",
+    "playwright-cli",
+    "WebKitWebDriver",
+    "WPENetworkProcess",
+    "WPEWebProcess",
+    "Xvfb",
+];
+
+/// Beginnings of a browser's or driver's file name: the rest is a platform.
+pub(super) const BROWSER_PREFIXES: &[&str] = &["agent-browser-linux", "chrome-headless-shell-"];
+
+/// Scripts that are a browser's daemon or driver.
+pub(super) const BROWSER_SCRIPTS: &[&str] = &["cliDaemon.js", "agent-browser.js"];
+
+/// Directories that hold nothing but browsers.
+pub(super) const BROWSER_DIRECTORIES: &[&str] = &["/ms-playwright/", "/.cache/puppeteer/", "/.cache/camoufox/"];
+
+/// Language servers whose names do not say so.
+pub(super) const LANGUAGE_SERVERS: &[&str] = &[
+    "bsl-language-server.jar",
+    "ccls",
+    "clangd",
+    "cquery",
+    "elixir-ls",
+    "erlang_ls",
+    "eslintServer.js",
+    "expert",
+    "fortls",
+    "fsautocomplete",
+    "gopls",
+    "helm_ls",
+    "intelephense",
+    "jdtls",
+    "kotlin-ls",
+    "lexical",
+    "marksman",
+    "metals",
+    "ngserver",
+    "nil",
+    "nimlangserver",
+    "nixd",
+    "ocamllsp",
+    "OmniSharp",
+    "OmniSharp.dll",
+    "omnisharp",
+    "perlnavigator",
+    "phpactor",
+    "pylsp",
+    "pyls",
+    "rls",
+    "rust-analyzer",
+    "rust-analyzer-proc-macro-srv",
+    "serve-d",
+    "solargraph",
+    "sourcekit-lsp",
+    "svelteserver",
+    "terraform-ls",
+    "texlab",
+    "tinymist",
+    "tsserver.js",
+    "typingsInstaller.js",
+    "vscode-html-languageservice",
+    "vtsls",
+    "zls",
+];
+
+/// Ends of names that say "language server".
+pub(super) const LANGUAGE_SERVER_ENDS: &[&str] = &[
+    "-language-server",
+    "-langserver",
+    "-languageserver",
+    "-language-server.js",
+    "-langserver.js",
+    "language_server.py",
+    "-lsp",
+    "-lsp-server",
+    "-lsp.js",
+    "_language_server",
+    "_ls_server",
+    "-language-server-wrapper",
+    "lsp_server.py",
+];
+
+/// First arguments that make a language server of a program that is more than that.
+pub(super) const LANGUAGE_SERVER_ARGUMENTS: &[&str] =
+    &["--lsp", "language-server", "language_server", "lsp", "lsp-proxy", "lsp-server"];
+
+/// Programs that are a language server when their first argument is `server`.
+pub(super) const SERVER_IS_LANGUAGE_SERVER: &[&str] = &["ruff", "ty"];
+
+/// MCP servers whose names do not say so, by program or package.
+pub(super) const MCP_SERVERS: &[&str] = &["serena", "@upstash/context7", "firecrawl", "claude-context"];
+
+/// What stands after `mcp` when a program of many uses is started as an MCP server.
+pub(super) const MCP_VERBS: &[&str] = &["gateway", "run", "serve", "server", "start", "stdio"];
+
+/// Runners of packages: the program that counts is the package's.
+pub(super) const PACKAGE_RUNNERS: &[&str] = &["bunx", "npx", "pnpx", "uvx"];
+
+/// Runners of packages that need a verb.
+pub(super) const PACKAGE_RUNNER_VERBS: &[(&str, &[&str])] = &[
+    ("npm", &["exec", "x"]),
+    ("pnpm", &["dlx", "exec"]),
+    ("yarn", &["dlx", "exec"]),
+    ("bun", &["x"]),
+    ("uv", &["run", "tool"]),
+    ("pipx", &["run"]),
+    ("poetry", &["run"]),
+    ("hatch", &["run"]),
+    ("pixi", &["run", "exec"]),
+    ("mise", &["exec", "x"]),
+];
+
+/// Options of package runners that take a value.
+pub(super) const RUNNER_OPTIONS_WITH_VALUE: &[&str] = &[
+    "--cache",
+    "--call",
+    "--directory",
+    "--env-file",
+    "--extra",
+    "--from",
+    "--group",
+    "--index",
+    "--index-url",
+    "--package",
+    "--prefix",
+    "--project",
+    "--python",
+    "--refresh-package",
+    "--registry",
+    "--spec",
+    "--with",
+    "--with-editable",
+    "--with-requirements",
+    "-c",
+    "-p",
+    "-w",
+];
+
+/// Programs that start the rest of their command line and wait.
+pub(super) const PREFIX_COMMANDS: &[&str] = &[
+    "chrt",
+    "dotenvx",
+    "dumb-init",
+    "ionice",
+    "nice",
+    "nohup",
+    "setsid",
+    "stdbuf",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "time",
+    "timeout",
+    "tini",
+    "xvfb-run",
+];
+
+/// Packages that agents run through a package runner as a tool.
+pub(super) const TOOL_PACKAGES: &[&str] = &[
+    "@biomejs/biome",
+    "@playwright/test",
+    "astro",
+    "ava",
+    "babel",
+    "biome",
+    "black",
+    "c8",
+    "ccstatusline",
+    "ccusage",
+    "concurrently",
+    "cowsay",
+    "cypress",
+    "drizzle-kit",
+    "esbuild",
+    "eslint",
+    "expo",
+    "http-server",
+    "husky",
+    "jest",
+    "knip",
+    "lerna",
+    "lint-staged",
+    "live-server",
+    "mocha",
+    "mypy",
+    "next",
+    "node-gyp",
+    "nodemon",
+    "nuxt",
+    "nx",
+    "nyc",
+    "oxlint",
+    "parcel",
+    "playwright",
+    "pm2",
+    "prettier",
+    "prisma",
+    "pyright",
+    "pytest",
+    "rimraf",
+    "rollup",
+    "ruff",
+    "semantic-release",
+    "serve",
+    "storybook",
+    "stylelint",
+    "supabase",
+    "swc",
+    "tailwindcss",
+    "tap",
+    "ts-node",
+    "tsc",
+    "tsup",
+    "tsx",
+    "turbo",
+    "typedoc",
+    "typescript",
+    "vercel",
+    "vite",
+    "vitest",
+    "vue-tsc",
+    "webpack",
+    "wrangler",
+];
+
+/// Programs that a tool call runs, for a process of whose parent nothing is known.
+pub(super) const TOOLS: &[&str] = &[
+    "ar",
+    "as",
+    "awk",
+    "bfs",
+    "bun",
+    "c++",
+    "cargo",
+    "cat",
+    "cc",
+    "cc1",
+    "cc1plus",
+    "clang",
+    "clang++",
+    "clippy-driver",
+    "cmake",
+    "collect2",
+    "cp",
+    "ctest",
+    "curl",
+    "dotnet",
+    "esbuild",
+    "fd",
+    "find",
+    "g++",
+    "gcc",
+    "gh",
+    "git",
+    "git-remote-https",
+    "go",
+    "gradle",
+    "grep",
+    "head",
+    "java",
+    "javac",
+    "jest",
+    "jq",
+    "ld",
+    "ld.lld",
+    "less",
+    "ls",
+    "make",
+    "mold",
+    "mvn",
+    "next",
+    "ninja",
+    "npm",
+    "patch",
+    "perl",
+    "pip",
+    "pip3",
+    "pnpm",
+    "pytest",
+    "rg",
+    "ruby",
+    "rustc",
+    "rustdoc",
+    "sccache",
+    "sed",
+    "sleep",
+    "sort",
+    "ssh",
+    "tail",
+    "tar",
+    "tee",
+    "timeout",
+    "tsc",
+    "turbo",
+    "ugrep",
+    "uv",
+    "vite",
+    "vitest",
+    "watch",
+    "webpack",
+    "wget",
+    "xargs",
+    "yarn",
+    "yes",
+];
+
+/// Agent programs by their own name or package, with the leading words that make them a server of another program.
+pub(super) const AGENT_SERVERS: &[(&[&str], &[&[&str]])] = &[
+    (&["claude", "claude.exe", "@anthropic-ai/claude-code"], &[&["mcp", "serve"]]),
+    (&["codex", "@openai/codex"], &[&["mcp-server"], &["mcp", "serve"], &["app-server"], &["exec-server"]]),
+    (&["gemini", "@google/gemini-cli", "qwen", "@qwen-code/qwen-code"], &[&["--acp"], &["--experimental-acp"]]),
+    (&["opencode", "opencode.exe"], &[&["acp"], &["serve"], &["web"]]),
+    (&["copilot", "@github/copilot"], &[&["--acp"], &["--server"], &["--headless"]]),
+    (&["cline"], &[&["--acp"], &["acp"]]),
+    (&["goose", "goosed"], &[&["acp"], &["agent"], &["serve"], &["web"]]),
+    (&["cursor-agent", "agent", "index.js"], &[&["acp"], &["--acp"]]),
+    (&["openclaw", "openclaw.mjs"], &[&["acp"], &["mcp", "serve"]]),
+];
+
+/// Options of agent programs that take a value, so that it is not taken for the first word.
+pub(super) const AGENT_OPTIONS_WITH_VALUE: &[&str] = &[
+    "--add-dir",
+    "--allowedTools",
+    "--approval-mode",
+    "--cd",
+    "--config",
+    "--cwd",
+    "--disable",
+    "--disallowedTools",
+    "--enable",
+    "--log-level",
+    "--mcp-config",
+    "--model",
+    "--permission-mode",
+    "--profile",
+    "--session-id",
+    "--settings",
+    "--setting-sources",
+    "-C",
+    "-c",
+    "-m",
+];
+
+/// Daemons of agents that are meant to outlive the agent that started them: name or package, and the leading words.
+pub(super) const AGENT_DAEMONS: &[(&[&str], &[&[&str]])] = &[
+    (&["claude", "claude.exe", "@anthropic-ai/claude-code"], &[&["daemon", "run"]]),
+    (&["codex"], &[&["app-server", "daemon"]]),
+    (&["cline"], &[&["--cline-hub-daemon"]]),
+    (
+        &["claude-flow", "claude-flow.js", "@claude-flow/cli", "ruflo", "ruflo.js"],
+        &[&["daemon", "start"], &["daemon", "run"]],
+    ),
+    (&["worker-service.cjs"], &[&["--daemon"]]),
+    (&["openclaw", "openclaw.mjs"], &[&["gateway"]]),
+    (&["openclaw-gateway"], &[&[]]),
+];
+
+/// A switch that makes any codex app-server the managed daemon, wherever it stands among the options.
+pub(super) const CODEX_MANAGED_DAEMON: &str = "--managed-daemon";
+
+/// Build servers by the name of the file or script, whatever the arguments.
+pub(super) const BUILD_SERVERS: &[(&str, &str)] = &[
+    ("VBCSCompiler", "the .NET compiler server"),
+    ("VBCSCompiler.dll", "the .NET compiler server"),
+    ("bloop.BloopServer", "Bloop"),
+    ("bloop.Bloop", "Bloop"),
+    ("buck2d", "the Buck2 daemon"),
+    ("distccd", "distcc"),
+    ("git-fsmonitor--daemon", "git's file system monitor"),
+    ("org.gradle.launcher.daemon.bootstrap.GradleDaemon", "the Gradle daemon"),
+    ("org.jetbrains.kotlin.daemon.KotlinCompileDaemon", "the Kotlin compile daemon"),
+    ("org.mvndaemon.mvnd.common.MavenDaemon", "the Maven daemon"),
+    ("org.mvndaemon.mvnd.daemon.MavenDaemon", "the Maven daemon"),
+    ("reproxy", "reclient"),
+];
+
+/// Build servers by name and first argument.
+pub(super) const BUILD_SERVERS_BY_ARGUMENT: &[(&str, &str, &str)] = &[
+    ("adb", "fork-server", "the Android debug bridge"),
+    ("buck2", "daemon", "the Buck2 daemon"),
+    ("git", "fsmonitor--daemon", "git's file system monitor"),
+    ("rzc.dll", "server", "the Razor server"),
+    ("sccache", "--start-server", "sccache"),
+    ("spring", "server", "Spring"),
+    ("turbo", "daemon", "the Turborepo daemon"),
+    ("flow", "start", "the Flow server"),
+];
+
+/// Ends of the paths of scripts that are a build server.
+pub(super) const BUILD_SERVER_SCRIPTS: &[(&str, &str)] = &[
+    ("/nx/src/daemon/server/start.js", "the Nx daemon"),
+    ("/nx/dist/src/daemon/server/start.js", "the Nx daemon"),
+    ("/eslint_d/lib/daemon.js", "eslint_d"),
+    ("/@fsouza/prettierd/dist/prettierd.js", "prettierd"),
+];
+
+/// Beginnings of comm or argv[0] of build servers that name their directory there: `bazel(dir)`.
+pub(super) const BUILD_SERVER_TITLES: &[(&str, &str)] = &[
+    ("bazel(", "the Bazel server"),
+    ("blaze(", "the Bazel server"),
+    ("buck2d[", "the Buck2 daemon"),
+    ("pantsd [", "the Pants daemon"),
+    ("spring server", "Spring"),
+];
+
+/// Daemons of a user's session, which agents start by accident.
+pub(super) const USER_DAEMONS: &[(&str, &str)] = &[
+    ("at-spi-bus-launcher", "the accessibility bus"),
+    ("at-spi2-registryd", "the accessibility bus"),
+    ("catatonit", "podman's pause process"),
+    ("conmon", "podman's container monitor"),
+    ("dbus-broker", "D-Bus"),
+    ("dbus-broker-launch", "D-Bus"),
+    ("dbus-daemon", "D-Bus"),
+    ("dbus-launch", "D-Bus"),
+    ("dconf-service", "dconf"),
+    ("dirmngr", "GnuPG"),
+    ("gcr-ssh-agent", "ssh-agent"),
+    ("git-credential-cache--daemon", "git's credential cache"),
+    ("gnome-keyring-daemon", "the keyring"),
+    ("gpg-agent", "gpg-agent"),
+    ("gvfsd", "GVfs"),
+    ("ibus-daemon", "the input method"),
+    ("keyboxd", "GnuPG"),
+    ("kwalletd5", "the keyring"),
+    ("kwalletd6", "the keyring"),
+    ("pipewire", "PipeWire"),
+    ("pipewire-pulse", "PipeWire"),
+    ("pulseaudio", "PulseAudio"),
+    ("rootlessport", "podman's port forwarder"),
+    ("scdaemon", "GnuPG"),
+    ("slirp4netns", "podman's network"),
+    ("pasta", "podman's network"),
+    ("ssh-agent", "ssh-agent"),
+    ("wireplumber", "PipeWire"),
+    ("xdg-desktop-portal", "the desktop portal"),
+];
+
+/// Scripts of an editor's server, which stays for some time to be reconnected to.
+pub(super) const EDITOR_SERVER_SCRIPTS: &[&str] = &["server-main.js", "bootstrap-fork", "bootstrap-fork.js"];
+
+/// Programs that hold terminals for people to come back to.
+pub(super) const MULTIPLEXERS: &[(&str, &str)] = &[
+    ("abduco", "abduco"),
+    ("dtach", "dtach"),
+    ("mosh-server", "mosh"),
+    ("SCREEN", "screen"),
+    ("wezterm-mux-server", "wezterm"),
+];
+
+/// Clients of container engines.
+pub(super) const CONTAINER_CLIENTS: &[&str] = &["docker", "finch", "nerdctl", "podman"];
+
+/// Crash handlers: they end when the last process that they watch has ended.
+pub(super) const CRASH_HANDLERS: &[&str] = &["chrome_crashpad_handler", "crashpad_handler"];

@@ -1,0 +1,346 @@
+//! The program `watchdogctl` against a socket that answers well, badly, or not at all: what it prints, and its exit code.
+
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use rstest::rstest;
+use tempfile::TempDir;
+
+/// A socket at which a thread answers each connection with what `answer` makes of its request.
+struct Server {
+    directory: TempDir,
+}
+
+impl Server {
+    fn start(answer: impl Fn(&str, &mut UnixStream) + Send + 'static) -> Self {
+        let server = Self { directory: tempfile::tempdir().unwrap() };
+        let listener = UnixListener::bind(server.socket()).unwrap();
+        // It ends with the test's process: no connection ever comes after the directory is gone.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let request = read_request(&stream);
+                answer(&request, &mut stream);
+            }
+        });
+        server
+    }
+
+    /// One that gives these bytes to every request, and closes.
+    fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        Self::start(move |_, stream| {
+            // The client may have given up on what came so far.
+            let _ = stream.write_all(&bytes);
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+}
+
+/// The request line, and the body behind a space.
+fn read_request(stream: &UnixStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let mut request = String::new();
+    reader.read_line(&mut request).unwrap();
+    let mut length = 0;
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).unwrap();
+        let header = header.trim_end().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if let Some(value) = header.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    format!("{} {}", request.trim_end(), String::from_utf8(body).unwrap()).trim_end().to_owned()
+}
+
+fn http(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+/// The head of a stream, and these lines as one chunk each.
+fn stream_of(lines: &[&str]) -> String {
+    let chunks = lines.iter().map(|line| format!("{:x}\r\n{line}\n\r\n", line.len() + 1));
+    format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}", chunks.collect::<String>())
+}
+
+fn ctl(socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogctl"));
+    command.arg("--socket").arg(socket).args(arguments).stdin(Stdio::null());
+    command.env_remove("WATCHDOG_SOCKET").env("TZ", "UTC");
+    command
+}
+
+fn run(socket: &Path, arguments: &[&str]) -> (i32, String, String) {
+    parts(ctl(socket, arguments).output().unwrap())
+}
+
+fn parts(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+const STATUS: &str = r#"{"version":"0.1.0","pid":812,"started_at":"2026-01-02T09:55:00.000Z","degraded":false,
+"tracking":{"kernel_events":true,"close_watch":false},"capabilities":[],
+"counts":{"sessions_running":1,"sessions_orphaned":0,"processes":2,"zombies":0,"findings_open":0,"memory_bytes":1048576},
+"host":{"memory_total_bytes":17179869184,"memory_available_bytes":8589934592,"swap_total_bytes":0,"swap_free_bytes":0,
+"shmem_bytes":0,"pressure_some_avg10":0.5,"pressure_full_avg10":0.0},
+"breaker_open":false,"lost_events":0,"reconciles":0,"of_a_newer_daemon":[1]}"#;
+
+const TREE: &str = r#"{"sessions":[{"id":3,"profile":"claude-code","state":"running","gated":false,"user":"u","uid":1000,
+"started_at":"2026-01-02T09:55:00Z","memory_bytes":1048576,"parent_session":null,"zombies":0,"processes":[
+{"pid":3,"start_time":1,"ppid":1,"parent_pid":1,"depth":0,"kind":"agent","comm":"claude","argv":["claude"],
+"state":"running","rss_bytes":1,"anon_bytes":1,"shmem_bytes":0,"swap_bytes":0,"peak_bytes":1}]}]}"#;
+
+const EVENT: &str =
+    r#"{"seq":1,"at":"2026-01-02T11:59:58.250Z","type":"fork","pid":7,"start_time":1,"session":3,"parent_pid":3}"#;
+
+#[test]
+fn json_is_the_daemons_own_document_with_what_this_version_does_not_know() {
+    let server = Server::raw(http("200 OK", STATUS));
+    let (code, out, err) = run(&server.socket(), &["status", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let given: serde_json::Value = serde_json::from_str(STATUS).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap(), given);
+}
+
+#[test]
+fn text_into_a_pipe_has_no_colours() {
+    let server = Server::raw(http("200 OK", STATUS));
+    let (code, out, _) = run(&server.socket(), &["status"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("1 running, 0 orphaned") && !out.contains('\x1b'), "{out}");
+}
+
+#[test]
+fn the_socket_is_also_taken_from_the_environment() {
+    let server = Server::raw(http("200 OK", STATUS));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogctl"));
+    let (code, ..) = parts(command.arg("status").env("WATCHDOG_SOCKET", server.socket()).output().unwrap());
+    assert_eq!(code, 0);
+}
+
+#[rstest]
+#[case("403 Forbidden", r#"{"error":"that is not yours"}"#, 77, "not permitted: that is not yours")]
+#[case("404 Not Found", r#"{"error":"no such session: see `watchdogctl tree`"}"#, 1, "no such session: see")]
+#[case("429 Too Many Requests", r#"{"error":"quota"}"#, 75, "refused for now: quota")]
+#[case("503 Service Unavailable", r#"{"error":"stopping"}"#, 75, "refused for now: stopping")]
+#[case("500 Internal Server Error", "<html>\u{1b}[2J", 1, "500 Internal Server Error and gave no reason")]
+fn a_refusal_is_told_with_its_reason_and_code(
+    #[case] status: &'static str,
+    #[case] body: &'static str,
+    #[case] expected: i32,
+    #[case] reason: &str,
+) {
+    let server = Server::raw(http(status, body));
+    for arguments in [["status"].as_slice(), &["events", "--follow"], &["adopt", "pid:7"]] {
+        let (code, out, err) = run(&server.socket(), arguments);
+        assert_eq!((code, out.as_str()), (expected, ""), "{err}");
+        assert!(err.starts_with("watchdogctl: ") && err.contains(reason) && !err.contains('\x1b'), "{err}");
+    }
+}
+
+#[rstest]
+#[case("", "went away before its answer was complete")]
+#[case("HTTP/1.1 200 OK\r\ncontent-le", "went away before its answer was complete")]
+#[case("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"version\":", "went away before its answer was complete")]
+#[case("SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not speak HTTP")]
+fn half_an_answer_is_no_answer(#[case] bytes: &'static str, #[case] why: &str) {
+    let server = Server::raw(bytes);
+    let (code, out, err) = run(&server.socket(), &["status"]);
+    assert_eq!((code, out.as_str()), (69, ""), "{err}");
+    assert!(err.contains(why), "{err}");
+}
+
+#[rstest]
+#[case("{\"sessions\":", "EOF while parsing")]
+#[case("{\"findings\":[]}", "missing field")]
+#[case("hello", "expected value")]
+fn an_answer_that_is_not_what_was_asked_for_fails(#[case] body: &'static str, #[case] why: &str) {
+    let server = Server::raw(http("200 OK", body));
+    let (code, out, err) = run(&server.socket(), &["tree"]);
+    assert_eq!((code, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains("GET /v1/tree") && err.contains(why), "{err}");
+}
+
+#[test]
+fn an_endless_answer_is_cut_short() {
+    let server = Server::start(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        let chunk = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
+        let mut sent = stream.write_all(head.as_bytes());
+        while sent.is_ok() {
+            sent = stream.write_all(chunk.as_bytes());
+        }
+    });
+    let (code, _, err) = run(&server.socket(), &["tree"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("larger than 64 MiB"), "{err}");
+}
+
+#[test]
+fn with_json_a_failure_is_one_document_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, out, err) = run(&directory.path().join("none.sock"), &["--json", "tree"]);
+    assert_eq!(code, 69);
+    let problem: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(problem["error"].as_str().unwrap().contains("no such file"), "{out}");
+    assert!(err.contains("no such file"), "{err}");
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_told_with_the_path_and_the_next_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("none.sock");
+    let (code, _, err) = run(&missing, &["status"]);
+    assert_eq!(code, 69);
+    for part in [missing.to_str().unwrap(), "there is no such file", "sudo watchdogd", "WATCHDOG_SOCKET"] {
+        assert!(err.contains(part), "{part} in {err}");
+    }
+
+    let left_behind = directory.path().join("left.sock");
+    drop(UnixListener::bind(&left_behind).unwrap());
+    let (code, _, err) = run(&left_behind, &["status"]);
+    assert_eq!(code, 69);
+    assert!(err.contains("nobody listens"), "{err}");
+
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (code, _, err) = run(&file, &["status"]);
+    assert_eq!(code, 69);
+    assert!(err.contains("is no socket"), "{err}");
+}
+
+#[test]
+fn a_stream_is_printed_line_by_line_until_the_daemon_goes() {
+    let follow = |ending: &'static str| {
+        Server::start(move |request, stream| {
+            assert_eq!(request, "GET /v1/events?since=30s&follow=true HTTP/1.1");
+            stream.write_all((stream_of(&[EVENT, EVENT]) + ending).as_bytes()).unwrap();
+        })
+    };
+    for (ending, why) in [("0\r\n\r\n", "ended the stream"), ("", "went away"), ("20\r\n{\"seq\":", "went away")] {
+        let server = follow(ending);
+        let (code, out, err) = run(&server.socket(), &["events", "--follow", "--since", "30s", "--json"]);
+        assert_eq!(code, 69, "{err}");
+        assert_eq!(out, format!("{EVENT}\n{EVENT}\n"));
+        assert!(err.contains(why), "{err}");
+    }
+    let server = follow("");
+    let (_, out, _) = run(&server.socket(), &["events", "--follow", "--since", "30s"]);
+    let line = "2026-01-02 11:59:58.250  fork             session 3          7  forked by 3\n";
+    assert_eq!(out, line.repeat(2));
+}
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let server = Server::raw(stream_of(&[EVENT, &"x".repeat(2 << 20)]));
+    let (code, out, err) = run(&server.socket(), &["events", "--follow", "--json"]);
+    assert_eq!((code, out.lines().count()), (1, 1), "{err}");
+    assert!(err.contains("longer than 1 MiB"), "{err}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let server = Server::start(|_, stream| {
+        let event = stream_of(&[EVENT]);
+        let mut sent = stream.write_all(event.as_bytes());
+        let chunk = event.split_once("\r\n\r\n").unwrap().1;
+        while sent.is_ok() {
+            sent = stream.write_all(chunk.as_bytes());
+        }
+    });
+    let mut child =
+        ctl(&server.socket(), &["events", "--follow"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert!(line.contains("forked by 3"), "{line}");
+    drop(reader);
+    let (code, _, err) = parts(child.wait_with_output().unwrap());
+    assert_eq!((code, err.as_str()), (0, ""));
+}
+
+#[test]
+fn an_adoption_asks_what_a_number_is_and_says_what_it_took_it_for() {
+    let server = Server::start(|request, stream| {
+        let answer = match request {
+            "GET /v1/tree HTTP/1.1" => http("200 OK", TREE),
+            r#"POST /v1/adopt HTTP/1.1 {"pid":3}"# => http("200 OK", r#"{"pids":[3]}"#),
+            r#"POST /v1/adopt HTTP/1.1 {"session":3}"# => http("200 OK", r#"{"pids":[3,4]}"#),
+            other => http("400 Bad Request", &format!(r#"{{"error":{other:?}}}"#)),
+        };
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let (code, out, err) = run(&server.socket(), &["adopt", "3"]);
+    assert_eq!((code, out.as_str()), (0, "adopted process 3: 1 process is meant to stay from now on (3)\n"), "{err}");
+    assert!(err.contains("`session:3` names the session"), "{err}");
+    let (code, out, err) = run(&server.socket(), &["adopt", "session:3", "--json"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "{\"pids\":[3,4]}\n", ""));
+}
+
+#[test]
+fn a_session_that_nobody_knows_is_a_no() {
+    let server = Server::raw(http("200 OK", r#"{"sessions":[]}"#));
+    let (code, out, err) = run(&server.socket(), &["tree", "9"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("no session 9"), "{err}");
+}
+
+#[test]
+fn a_wrong_command_line_is_told_apart_from_a_failure() {
+    let (code, out, err) = run(Path::new("/nowhere"), &["tree", "x"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("session:3"), "{err}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_daemon() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.toml");
+    std::fs::write(&file, "[orphans]\ngrace = \"30s\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let (code, out, _) = run(Path::new("/nowhere"), &["config", "check", file]);
+    assert_eq!((code, out), (0, format!("{file}: valid\n")));
+    let (code, out, _) = run(Path::new("/nowhere"), &["config", "check", file, "--json"]);
+    assert_eq!((code, out.as_str()), (0, "{\"valid\":true,\"errors\":[]}\n"));
+
+    let missing = format!("{file}.missing");
+    let (code, out, err) = run(Path::new("/nowhere"), &["config", "check", &missing]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains(&missing) && err.contains("No such file"), "{err}");
+    let (code, out, err) = run(Path::new("/nowhere"), &["config", "check", &missing, "--json"]);
+    assert_eq!((code, err.as_str()), (1, ""));
+    let verdict: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(verdict["valid"], false);
+    assert!(verdict["errors"][0].as_str().unwrap().contains(&missing), "{out}");
+}
+
+#[test]
+fn every_error_of_a_configuration_is_told_by_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.toml");
+    std::fs::write(&file, "[orphans]\ngrace = \"soon\"\nkeeep = []\n").unwrap();
+    let file = file.to_str().unwrap();
+    let (code, out, err) = run(Path::new("/nowhere"), &["config", "check", file]);
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 2), "{err}");
+    assert!(err.contains(&format!("{file}:2:")) && err.contains(&format!("{file}:3:")), "{err}");
+    let (code, out, _) = run(Path::new("/nowhere"), &["config", "check", file, "--json"]);
+    let verdict: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &verdict["valid"]), (1, &serde_json::Value::Bool(false)));
+    assert_eq!(verdict["errors"].as_array().unwrap().len(), 2, "{out}");
+}
