@@ -186,7 +186,7 @@ fn without_root_it_says_what_is_missing_and_looks_at_proc() {
     let log = daemon.log();
     assert!(log.contains("degraded"), "{log}");
 
-    stage.start("helper", "uid 65534 exec AGENT [ report agent fork [ report helper hold ] hold ]");
+    stage.start("helper", "uid 65534 exec AGENT [ report agent spawn helper [ report helper hold ] hold ]");
     let (agent, helper) = (stage.reported("agent"), stage.reported("helper"));
     daemon.eventually(seconds(5.0), "a tree from /proc", |look| {
         look.session(agent).filter(|session| session.processes.iter().any(|p| p.pid == helper.pid)).map(drop)
