@@ -1,7 +1,7 @@
 //! What a program is, from what was executed: pure, and blind to what stands in later arguments.
 //!
-//! [`helper_kind`] gives the kind of a helper; the [roles](roles) say what is meant to stay, and what ends by itself.
-//! All names stand in one place, [`table`].
+//! [`helper_kind`] gives the kind of a helper; the other functions say what is meant to stay, and what ends by itself.
+//! All names stand in one place, `table.rs`.
 
 mod program;
 mod roles;

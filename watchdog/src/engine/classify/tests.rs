@@ -1,4 +1,4 @@
-//! Kinds of helpers, one by one; whole trees are walked in `tests/captured_trees.rs`.
+//! Kinds of helpers, one by one; whole trees are walked in `captured_trees.rs`.
 
 use rstest::rstest;
 
