@@ -2,5 +2,6 @@
 
 pub mod api;
 pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod host;
