@@ -31,9 +31,8 @@ pub fn inspect(process: ProcessId, peers: &[ProcessId]) -> Result<Option<Inspect
     if dir.read_up_to("status", 8192, &mut buffer)?.is_none() {
         return Ok(None);
     }
-    let ignores_hup = Fields(&buffer)
-        .has_signal("SigIgn", HUP)
-        .ok_or_else(|| HostError::malformed(dir.path("status"), "SigIgn"))?;
+    let ignores_hup =
+        Fields(&buffer).has_signal("SigIgn", HUP).ok_or_else(|| HostError::malformed(dir.path("status"), "SigIgn"))?;
     let zombie = stat.is_zombie();
     // A zombie has let go of its descriptors and its directory.
     let (listens, stdin, cwd_deleted) = if zombie {

@@ -126,7 +126,8 @@ fn a_removed_working_directory_is_noticed() {
 
 #[test]
 fn a_stopped_process_says_so() {
-    let subject = Subject::python("import os, signal; print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP)");
+    let subject =
+        Subject::python("import os, signal; print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP)");
     eventually("the stop", || look(&subject).stopped);
 }
 

@@ -78,7 +78,8 @@ fn tcp(line: &[u8]) -> Option<(SocketAddr, u64)> {
     let (address, port) = local.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     // Each group of eight digits is a big-endian word printed as a number of this machine.
-    let word = |index: usize| u32::from_str_radix(address.get(8 * index..8 * (index + 1))?, 16).ok().map(u32::to_ne_bytes);
+    let word =
+        |index: usize| u32::from_str_radix(address.get(8 * index..8 * (index + 1))?, 16).ok().map(u32::to_ne_bytes);
     let address = match address.len() {
         8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
         32 => {

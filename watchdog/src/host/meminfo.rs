@@ -50,7 +50,10 @@ mod tests {
     fn the_hosts_memory_is_plausible() {
         let host = host_memory().unwrap();
         assert!(host.total > Bytes::from_mib(64), "{host:?}");
-        assert!(host.available <= host.total && host.anon <= host.total && host.swap_free <= host.swap_total, "{host:?}");
+        assert!(
+            host.available <= host.total && host.anon <= host.total && host.swap_free <= host.swap_total,
+            "{host:?}"
+        );
     }
 
     #[test]

@@ -55,3 +55,7 @@ pub fn proportional(process: ProcessId) -> Result<Option<(Bytes, Duration)>, Hos
     let part = |name| rollup.kib(name).ok_or_else(|| HostError::malformed(dir.path("smaps_rollup"), name));
     Ok(Some((part("Pss_Anon")? + part("Pss_Shmem")? + part("SwapPss")?, cost)))
 }
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! - [`clock`]: the time that everything is told in
 //! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
-//! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`shared`]: what a process costs, what the host has, and how often to ask
+//! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`statm`], [`shared`]: what a process costs, what the host has, and how often to ask
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
 
@@ -14,11 +14,15 @@ mod listen;
 pub mod meminfo;
 pub mod memory;
 mod process;
+pub mod sampler;
 pub mod scan;
+pub mod shared;
 mod stat;
+pub mod statm;
 mod stdin;
 #[cfg(test)]
 mod testing;
 mod unix_diag;
+pub mod users;
 
 pub use error::HostError;

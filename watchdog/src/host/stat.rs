@@ -67,9 +67,10 @@ pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 impl<'a> Fields<'a> {
     /// The words after `name:`.
     pub(crate) fn words(&self, name: &str) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
-        let value = self.0.split(|byte| *byte == b'\n').find_map(|line| {
-            line.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b":"))
-        })?;
+        let value = self
+            .0
+            .split(|byte| *byte == b'\n')
+            .find_map(|line| line.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b":")))?;
         Some(value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
     }
 
