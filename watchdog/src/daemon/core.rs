@@ -1,14 +1,15 @@
 //! The engine with what stands closest to it: it counts what the engine is told, writes the journal that it asks for, and
 //! answers requests. No input or output but two clocks and the names of users; what else the engine asks for is handed on.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::host::clock;
+use crate::host::users::Users;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
 use super::request::{AdoptError, Request};
-use super::users::Users;
 use crate::api::{Adopted, Capability, Host, Status, Subject, Tracking};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -22,7 +23,7 @@ pub(super) struct Core {
     engine: Engine,
     journal: Journal,
     metrics: Arc<Metrics>,
-    users: Users,
+    users: RefCell<Users>,
     /// Whose agent a session belongs to: the journal still asks when the agent has long been dead.
     session_owners: HashMap<SessionId, Uid>,
     started: BootTime,
@@ -30,7 +31,7 @@ pub(super) struct Core {
 }
 
 /// What the daemon knows about itself and its host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// How processes are followed.
     pub(super) tracking: Tracking,
@@ -51,7 +52,7 @@ impl Core {
             journal: Journal::new(config.daemon.journal_events),
             engine: Engine::new(config),
             metrics,
-            users: Users::new(),
+            users: RefCell::default(),
             session_owners: HashMap::new(),
             started: clock::now(),
             facts,
@@ -67,15 +68,34 @@ impl Core {
     pub(super) fn tell(&mut self, now: BootTime, input: Input, effects: &mut Vec<Effect>) {
         match &input {
             Input::Kernel(event) => self.metrics.event(event),
-            Input::Lost(records) => self.metrics.lost(*records),
             Input::Host(host) => self.facts.host = *host,
-            Input::Scan(_) | Input::Samples(_) | Input::Inspected(..) | Input::Adopt(_) | Input::Tick => {}
+            Input::Lost(_)
+            | Input::Scan(_)
+            | Input::Samples(_)
+            | Input::Zombies(_)
+            | Input::Containers(..)
+            | Input::Inspected(..)
+            | Input::Adopt(_)
+            | Input::Tick => {}
         }
         // Asked now: after an exit the engine may have forgotten the process.
         let subject = subject(&input).and_then(|process| Some((process, self.engine.owner(process)?)));
         let mut asked = Vec::new();
         self.engine.step(now, input, &mut asked);
         self.absorb(asked, subject, effects);
+    }
+
+    /// The kernel dropped records: of the lives and deaths of processes, and of close watch.
+    pub(super) fn lost(&mut self, now: BootTime, lifecycle: u64, memory: u64, effects: &mut Vec<Effect>) {
+        self.metrics.lost(lifecycle + memory);
+        if lifecycle > 0 {
+            self.tell(now, Input::Lost(lifecycle), effects);
+        }
+    }
+
+    /// Who may hold the other end of a helper's stdin.
+    pub(super) fn peers(&self) -> Vec<ProcessId> {
+        self.engine.agents()
     }
 
     /// Does what is due from time to time.
@@ -107,7 +127,7 @@ impl Core {
                 let mut asked = Vec::new();
                 self.engine.reconfigure(now, config, &mut asked);
                 self.absorb(asked, None, effects);
-                drop(reply.send(()));
+                let _ = reply.send(());
             }
         }
     }
@@ -218,7 +238,7 @@ impl Core {
     }
 
     fn with_naming<T>(&self, look: impl FnOnce(&Engine, &Naming<'_>) -> T) -> T {
-        let user = |uid| self.users.name(uid);
+        let user = |uid| self.users.borrow_mut().name(uid);
         look(&self.engine, &Naming { boot: clock::boot_wall_time(), user: &user })
     }
 }
@@ -235,7 +255,12 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::MemoryStep(sample) => Some(sample.process),
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
         },
-        Input::Inspected(process, _) | Input::Adopt(process) => Some(*process),
-        Input::Lost(_) | Input::Scan(_) | Input::Samples(_) | Input::Host(_) | Input::Tick => None,
+        Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
+        Input::Lost(_)
+        | Input::Scan(_)
+        | Input::Samples(_)
+        | Input::Zombies(_)
+        | Input::Host(_)
+        | Input::Tick => None,
     }
 }
