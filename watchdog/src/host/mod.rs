@@ -6,13 +6,17 @@
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
 
+pub mod capability;
 pub mod clock;
+pub mod containers;
 mod descriptors;
 mod error;
+mod facts;
 pub mod inspect;
 mod listen;
 pub mod meminfo;
 pub mod memory;
+pub mod poll;
 mod process;
 pub mod sampler;
 pub mod scan;
