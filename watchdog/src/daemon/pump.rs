@@ -13,7 +13,6 @@ use super::core::Core;
 use super::hands::{Hands, Look, Order, Probe, Report};
 use super::request::Request;
 use super::rescan::Rescan;
-use crate::config::Config;
 use crate::engine::effect::Effect;
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
@@ -78,7 +77,7 @@ impl Pump {
     ) -> Self {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let rescan = Rescan::wanted_at_once();
+        let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
         Self { core, hands, rings, reports, requests, rescan, stage, ready, tick, streak }
     }
@@ -155,7 +154,7 @@ impl Pump {
             }
             Turn::Tick => self.core.tick(now, effects),
             Turn::Rescan => {
-                self.rescan.started();
+                self.rescan.started(Instant::now());
                 self.order(Order::Scan)?;
             }
         }
@@ -192,7 +191,7 @@ impl Pump {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Ready) {
             Stage::Building(held) => {
                 self.tell_all(held, effects);
-                self.rescan = Rescan::wanted_at_once();
+                self.rescan = Rescan::wanted_at(Instant::now());
                 Stage::Checking
             }
             Stage::Checking => {

@@ -17,8 +17,8 @@ pub(super) struct Rescan {
 
 impl Rescan {
     /// A scan is wanted now, whatever was before.
-    pub(super) fn wanted_at_once() -> Self {
-        Self { wanted: true, running: false, not_before: Instant::now() }
+    pub(super) fn wanted_at(now: Instant) -> Self {
+        Self { wanted: true, running: false, not_before: now }
     }
 
     /// A scan is wanted. One that runs already does not count: it may have passed what it is wanted for.
@@ -32,8 +32,8 @@ impl Rescan {
     }
 
     /// A scan has begun.
-    pub(super) fn started(&mut self) {
-        *self = Self { wanted: false, running: true, not_before: Instant::now() + PAUSE };
+    pub(super) fn started(&mut self, now: Instant) {
+        *self = Self { wanted: false, running: true, not_before: now + PAUSE };
     }
 
     /// The scan has ended.
@@ -46,12 +46,12 @@ impl Rescan {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_storm_of_wishes_is_one_scan_a_second_and_never_two_at_once() {
+    #[test]
+    fn a_storm_of_wishes_is_one_scan_a_second_and_never_two_at_once() {
         let began = Instant::now();
-        let mut rescan = Rescan::wanted_at_once();
+        let mut rescan = Rescan::wanted_at(began);
         assert_eq!(rescan.due(), Some(began));
-        rescan.started();
+        rescan.started(began);
         assert_eq!(rescan.due(), None);
         for _ in 0..100 {
             rescan.want();
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(rescan.due(), None, "one is running");
         rescan.ended();
         assert_eq!(rescan.due(), Some(began + PAUSE));
-        rescan.started();
+        rescan.started(began + PAUSE);
         rescan.ended();
         assert_eq!(rescan.due(), None, "nothing was lost since");
     }

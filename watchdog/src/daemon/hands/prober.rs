@@ -5,11 +5,13 @@ use std::sync::mpsc::{self as orders, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use watchdog_common::NANOS_PER_TICK;
 
 use super::Report;
 use crate::daemon::grumble::Grumble;
-use crate::engine::id::{BootTime, Pid, ProcessId};
-use crate::engine::input::{Input, Lineage, Sample};
+use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
+use crate::engine::input::{self, Input, Lineage, Memory, Sample};
+use crate::host::containers::{Container, Runtime};
 use crate::host::shared::SharedSchedule;
 use crate::host::{HostError, clock, containers, meminfo, memory, scan};
 
@@ -57,7 +59,8 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 Ok(())
             }
             Ok(Probe::Containers { client, from, to }) => {
-                let found = containers::started_between(from, to);
+                let found = containers::started_between(tick_of(from), tick_of(to));
+                let found = found.map(|found| found.into_iter().map(for_engine).collect());
                 prober.report_if(found.map(|found| Some(Input::Containers(client, found))))
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -106,7 +109,7 @@ impl Prober {
         self.shared.measured(now, process, began.elapsed());
         let Some((proportional, _)) = measured? else { return Ok(None) };
         let Some(memory) = memory::memory(process)? else { return Ok(None) };
-        let memory = crate::engine::input::Memory { proportional: Some(proportional), ..memory };
+        let memory = Memory { proportional: Some(proportional), ..memory };
         Ok(Some(Input::Samples(vec![Sample { at: now, process, memory, ppid: None, zombie: false, tty: None }])))
     }
 
@@ -120,4 +123,21 @@ impl Prober {
             }
         }
     }
+}
+
+/// The tick that a moment is in.
+fn tick_of(moment: BootTime) -> Ticks {
+    Ticks(moment.0 / NANOS_PER_TICK)
+}
+
+fn for_engine(container: Container) -> input::Container {
+    let Container { process, container_id, runtime, comm } = container;
+    let runtime = match runtime {
+        Runtime::Docker => "docker",
+        Runtime::Podman => "libpod",
+        Runtime::Containerd => "containerd",
+        Runtime::Crio => "cri-o",
+        Runtime::Unknown => "unknown",
+    };
+    input::Container { process, id: container_id, runtime: runtime.to_owned(), comm }
 }
