@@ -5,3 +5,4 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod host;
+pub mod kernel;

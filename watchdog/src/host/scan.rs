@@ -54,11 +54,12 @@ fn scan_one(
     let status = Fields(buffer);
     let uid = status.uid().ok_or_else(|| HostError::malformed(dir.path("status"), "Uid"))?;
     let memory = if lineage.is_some() { memory::of_status(&status) } else { Memory::default() };
+    let Some(image) = image(&dir, buffer)? else { return Ok(None) };
     Ok(Some(ScannedProcess {
         process: stat.process,
         ppid: stat.ppid,
         uid,
-        image: image(&dir, buffer)?,
+        image,
         zombie: stat.is_zombie(),
         comm: stat.comm,
         lineage,
@@ -66,21 +67,22 @@ fn scan_one(
     }))
 }
 
-/// exe and cmdline as they are now. What /proc gives for a script's path is its interpreter's.
-fn image(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Image, HostError> {
+/// exe and cmdline as they are now; `None` when the process is gone. What /proc gives for a script's path is its interpreter's.
+fn image(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<Image>, HostError> {
     let path = match dir.link("exe") {
         Ok(link) => link.unwrap_or_default(),
         Err(error) if error.is_denied() => Vec::new(),
         Err(error) => return Err(error),
     };
     let path = path.strip_suffix(b" (deleted)").unwrap_or(&path);
-    buffer.clear();
-    dir.read_up_to("cmdline", CMDLINE_MAX, buffer)?;
-    Ok(Image {
+    if dir.read_up_to("cmdline", CMDLINE_MAX, buffer)?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Image {
         path: String::from_utf8_lossy(path).into_owned(),
         argv: argv(buffer),
         truncated: buffer.len() >= CMDLINE_MAX,
-    })
+    }))
 }
 
 /// The arguments in a cmdline. A program that wrote a title over its arguments left the rest filled with NULs: they are
@@ -94,19 +96,5 @@ fn argv(cmdline: &[u8]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::kernel_or_zombie(b"", &[])]
-    #[case::plain(b"node\0server.js\0", &["node", "server.js"])]
-    #[case::title(b"npm exec @scope/server\0\0\0\0\0\0", &["npm exec @scope/server"])]
-    #[case::empty_in_between(b"sh\0\0x\0", &["sh", "", "x"])]
-    #[case::not_terminated(b"postgres: writer", &["postgres: writer"])]
-    #[case::not_utf8(b"a\xff\0", &["a\u{fffd}"])]
-    fn arguments_are_read_without_padding(#[case] cmdline: &[u8], #[case] expected: &[&str]) {
-        assert_eq!(argv(cmdline), expected);
-    }
-}
+#[path = "scan_tests.rs"]
+mod tests;
