@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_log_ebpf::warn;
 use watchdog_common::{
     ARGV_MAX, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
     PATH_MAX, RecordKind, Tracked, name_hash_step, same_start,
@@ -51,7 +52,7 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
         flags: (entry.lineage.flags & LineageFlags::PROVISIONAL) | LineageFlags::FORKED,
     };
     // Tracked before it is announced: whoever reads the record finds the entry.
-    track(child, lineage, 0);
+    track(&ctx, child, lineage, 0);
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
     emit::lifecycle(RecordKind::Fork, &record);
     Some(())
@@ -90,7 +91,7 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
                 depth: 0,
                 flags: LineageFlags::PROVISIONAL,
             };
-            track(task, lineage, task.process().maxrss());
+            track(&ctx, task, lineage, task.process().maxrss());
             announce_exec(scratch, task, lineage, path_len);
         }
     }
@@ -175,11 +176,13 @@ fn exited(task: Task) -> Option<()> {
 
 /// Enters a process into the map, or counts that there was no room.
 #[inline(always)]
-fn track(leader: Task, lineage: Lineage, inherited_peak: u64) {
+fn track(ctx: &BtfTracePointContext, leader: Task, lineage: Lineage, inherited_peak: u64) {
     let tgid = leader.tgid();
     let value = Tracked { lineage, start: leader.start(), inherited_peak };
     if TRACKED.insert(tgid, value, 0).is_err() {
         emit::lost(LossCause::MAP_FULL);
+        // Rare, and worth a line; when it comes in numbers, the log's one page drops the rest.
+        warn!(ctx, "no room to track process {} of session {}", tgid, lineage.root);
     }
 }
 

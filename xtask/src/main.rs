@@ -1,5 +1,6 @@
 //! What a person or CI runs: `cargo xtask COMMAND`.
 
+mod build_ebpf;
 mod cargo;
 mod privilege;
 mod run;
@@ -14,6 +15,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "Commands of the agent-watchdog workspace", bin_name = "cargo xtask")]
 enum Command {
+    /// Build the kernel programs, or check that the committed object belongs to its sources.
+    BuildEbpf(build_ebpf::Options),
     /// Build the daemon and run it on its built-in configuration, as root.
     Run(run::Options),
     /// Run all tests of the workspace against the running kernel, as root.
@@ -27,6 +30,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Run(options) => run::run(&options),
         Command::Test(options) => test::run(&options),
         Command::TestGuests(options) => test_guests::run(&options),

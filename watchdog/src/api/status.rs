@@ -30,7 +30,7 @@ pub struct Status {
 }
 
 /// How processes are followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tracking {
     /// By kernel events; otherwise by looking at /proc.
     pub kernel_events: bool,

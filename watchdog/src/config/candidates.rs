@@ -30,6 +30,7 @@ impl Candidates {
                 None => every_exec = true,
             }
         }
+        names.retain(|name| !name.starts_with(b"-m "));
         names.sort_unstable();
         names.dedup();
         Self { names, every_exec }
@@ -46,7 +47,7 @@ impl Candidates {
 }
 
 /// Names that hold for each program this way recognises, from one of its keys; `None` when no key tells.
-fn names_of(way: &Patterns) -> Option<Vec<Vec<u8>>> {
+pub(super) fn names_of(way: &Patterns) -> Option<Vec<Vec<u8>>> {
     let of_key = |patterns: &[String], name: fn(&str) -> Option<Vec<u8>>| {
         if patterns.is_empty() {
             return None;
@@ -78,9 +79,13 @@ fn stays_within_component(last: &str) -> bool {
     !rest.contains(['*', '?', '[', ']', '\\', '/'])
 }
 
-/// As for a path; a Python module is found by its interpreter.
+/// As for a path; a Python module bears its own name, and is found by its interpreter.
 fn name_of_script(glob: &str) -> Option<Vec<u8>> {
-    if glob.starts_with("-m ") { Some(b"python3".to_vec()) } else { name_in_path(glob) }
+    if glob.starts_with("-m ") && !glob.contains(['*', '?', '[', '{', '\\']) {
+        Some(glob.as_bytes().to_vec())
+    } else {
+        name_in_path(glob)
+    }
 }
 
 /// At exec, comm is the file's name, as far as it fits.

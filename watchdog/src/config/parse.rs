@@ -14,7 +14,7 @@ const TABLES: &[&str] =
     &["daemon", "tracking", "orphans", "leaks", "stale", "duplicates", "gate", "actions", "profile"];
 const PATTERN_KEYS: &[&str] = &["exe", "argv0", "script", "comm", "first_arg", "not_first_arg"];
 const PROFILE_KEYS: &[&str] =
-    &["name", "exe", "argv0", "script", "comm", "first_arg", "not_first_arg", "relaunches", "way", "max_sessions"];
+    &["name", "exe", "argv0", "script", "comm", "first_arg", "not_first_arg", "relaunches", "way"];
 
 /// The hash map of the kernel is laid out for this many at most; Linux has no higher process number than 2^22.
 const MAX_PROCESSES: RangeInclusive<u32> = 256..=4_194_304;
@@ -171,7 +171,6 @@ fn name<'d, 't>(reader: &mut Reader<'t>, table: Section<'d, 't>, names: &mut BTr
 }
 
 fn profile<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, name: Option<&str>) -> Option<Profile> {
-    reader.not_yet(table, "max_sessions", "the gate comes with a later version");
     let mut ways = Vec::new();
     let own_keys = PATTERN_KEYS.iter().any(|key| table.has(key));
     if own_keys || !table.has("way") {

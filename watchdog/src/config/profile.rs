@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use super::candidates::names_of;
 use super::globs::{GlobError, Globs};
 use crate::engine::classify::Program;
 use crate::engine::input::Image;
@@ -62,6 +63,8 @@ pub enum ProfileError {
 /// A way with its globs compiled.
 struct Way {
     patterns: Patterns,
+    /// Names of which one stands in whatever this way recognises: most programs are told apart by them, without a glob.
+    names: Option<Vec<Vec<u8>>>,
     exe: Globs,
     argv0: Globs,
     script: Globs,
@@ -138,6 +141,7 @@ impl Way {
     fn compile(patterns: Patterns) -> Result<Self, ProfileError> {
         let Patterns { exe, argv0, script, comm, first_arg, not_first_arg } = &patterns;
         let way = Self {
+            names: names_of(&patterns),
             exe: globs("exe", exe)?,
             argv0: globs("argv0", argv0)?,
             script: globs("script", script)?,
@@ -158,6 +162,13 @@ impl Way {
             .script
             .as_deref()
             .filter(|_| program.script_executed || program.runtime.is_some_and(|runtime| runtime.runs_agents()));
+        if let Some(names) = &self.names {
+            let in_path = |path: &str| path.rsplit('/').take(2).any(|part| names.iter().any(|n| n == part.as_bytes()));
+            let in_comm = || names.iter().any(|name| name == comm.as_bytes());
+            if !in_path(program.path) && !script.is_some_and(in_path) && !in_comm() {
+                return false;
+            }
+        }
         let on_script = |set: &Globs| script.is_some_and(|script| set.matches(script));
         let given = |set: &Globs, matches: bool| set.is_empty() || matches;
         given(&self.exe, self.exe.matches(program.path) || on_script(&self.exe))

@@ -115,6 +115,7 @@ pub struct Image {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
     /// It exited with this code.
     Code(u8),

@@ -2,7 +2,8 @@
 //!
 //! By hand rather than with the `procfs` crate, which parses a table whole: a busy host has tens of thousands of
 //! connections, but the kernel lists the listening sockets before them (tcp_seq_start, net/ipv4/tcp_ipv4.c), so reading
-//! stops at the first line that is none.
+//! stops at the first line that is none. Where there are few sockets the kernel still walks its whole, nearly empty
+//! hash table of connections to fill a page: some milliseconds for each of the two tcp tables on a machine of 24 GiB.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -5,10 +5,14 @@
 //! signals are unknown, and times are those of the look. Whoever uses this says so to the user.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::config::Profile;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId};
 use crate::engine::input::{Exec, Exit, Fork, Image, KernelEvent, Lineage, Scan, ScannedProcess};
+
+/// The time from one scan to the next.
+pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Compares each scan with the one before. It also stands in for the kernel's map: what the engine tracks and untracks is
 /// to be told to it.

@@ -75,8 +75,12 @@ fn holders(
     let mut found = Vec::new();
     for peer in peers.iter().filter(|peer| **peer != process) {
         let Some((dir, _)) = ProcessDir::of(*peer, &mut buffer)? else { continue };
-        if descriptors(&dir)?.iter().any(|held| is_other_end(held.object, held.writes)) {
-            found.push(*peer);
+        match descriptors(&dir) {
+            Ok(held) if held.iter().any(|held| is_other_end(held.object, held.writes)) => found.push(*peer),
+            Ok(_) => {}
+            // Another user's process while we are not root: it counts as not looked at.
+            Err(error) if error.is_denied() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

@@ -265,7 +265,7 @@ impl Btf {
             if found.is_empty()
                 && let Some(inner) = self.search_member(type_id, name, depth + 1)
             {
-                return Some(Member { offset: offset + inner.offset, type_id: inner.type_id });
+                return Some(Member { offset: offset.checked_add(inner.offset)?, type_id: inner.type_id });
             }
         }
         None
@@ -314,3 +314,6 @@ impl Btf {
 fn read_at<T: FromBytes>(bytes: &[u8], at: usize) -> Option<T> {
     T::read_from_prefix(bytes.get(at..)?).ok().map(|(value, _)| value)
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,3 +227,6 @@ fn arguments(bytes: &[u8]) -> Vec<String> {
     let ended = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     ended.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What a program is, from what was executed: pure, and blind to what stands in later arguments.
 //!
-//! [`helper_kind`] gives the kind of a helper; the [roles](roles) say what is meant to stay, and what ends by itself.
-//! All names stand in one place, [`table`].
+//! [`helper_kind`] gives the kind of a helper; the other functions say what is meant to stay, and what ends by itself.
+//! All names stand in one place, `table.rs`.
 
 mod program;
 mod roles;
@@ -39,10 +39,10 @@ pub fn helper_kind(image: &Image, comm: &str, parent: Option<Parent<'_>>) -> Pro
         (Some(ProcessKind::Browser), _) => ProcessKind::Browser,
         (Some(ProcessKind::LanguageServer), _) => ProcessKind::LanguageServer,
         (_, Some(Own::Kind(kind))) => kind,
+        _ if multiplexer(image, comm).is_some() || user_daemon(image).is_some() => ProcessKind::Other,
         (Some(ProcessKind::McpServer), _) => ProcessKind::McpServer,
         (Some(ProcessKind::Tool), _) => ProcessKind::Tool,
         (_, Some(Own::Likely(kind))) => kind,
-        (_, _) if multiplexer(image, comm).is_some() || user_daemon(image).is_some() => ProcessKind::Other,
         (Some(ProcessKind::Agent | ProcessKind::Subagent), _) => ProcessKind::Tool,
         (None | Some(ProcessKind::Other), _) => {
             let tool = program.runtime == Some(Runtime::Shell)
@@ -78,10 +78,10 @@ fn kind_of(program: &Program<'_>, depth: u32) -> Option<Own> {
     }
     if let Some(inner) = wrapped::command_of(program) {
         return match kind_of(&inner.program, depth + 1) {
+            // What a shell runs is a server only if its name says so: `sh -c "node server.js"` is as good as typed.
+            Some(Own::Likely(_)) if program.command.is_some() => None,
             Some(own) => Some(own),
-            None if inner.from_package
-                && !table::TOOL_PACKAGES.contains(&wrapped::without_version(inner.program.path)) =>
-            {
+            None if inner.from_package && !is_tool_package(wrapped::without_version(inner.program.path)) => {
                 // A package that an agent runs without a shell is a server, unless it is known for something else.
                 Some(Own::Likely(ProcessKind::McpServer))
             }
@@ -92,6 +92,12 @@ fn kind_of(program: &Program<'_>, depth: u32) -> Option<Own> {
         return Some(Own::Kind(ProcessKind::McpServer));
     }
     is_likely_mcp_server(program).then_some(Own::Likely(ProcessKind::McpServer))
+}
+
+/// A package that is run as a tool: a project's, or one that makes a project.
+fn is_tool_package(package: &str) -> bool {
+    let name = base_name(package);
+    table::TOOL_PACKAGES.contains(&package) || table::TOOLS.contains(&package) || name.starts_with("create-")
 }
 
 fn is_browser(program: &Program<'_>) -> bool {
@@ -110,8 +116,8 @@ fn is_language_server(program: &Program<'_>) -> bool {
     let name = program.name();
     table::LANGUAGE_SERVERS.contains(&name)
         || table::LANGUAGE_SERVER_ENDS.iter().any(|end| name.ends_with(end))
-        || table::LANGUAGE_SERVER_ARGUMENTS.contains(&program.arg(0))
-        || (table::SERVER_IS_LANGUAGE_SERVER.contains(&name) && program.arg(0) == "server")
+        || table::LANGUAGE_SERVER_COMMANDS.contains(&(name, program.arg(0)))
+        || program.arg(0) == "--lsp"
         || (name.starts_with("org.eclipse.equinox.launcher") && program.runtime == Some(Runtime::Java))
 }
 
@@ -124,14 +130,14 @@ fn is_named_mcp_server(program: &Program<'_>) -> bool {
             || program.package().is_some_and(|package| says_mcp(package) || is_known_mcp_server(package)));
     named
         || is_known_mcp_server(program.name())
-        || (program.arg(0) == "mcp" && table::MCP_VERBS.contains(&program.arg(1)))
-        || matches!(program.arg(0), "mcp-server" | "mcp-serve" | "--mcp-server" | "start-mcp-server")
+        || (takes_commands(program) && is_mcp_command(program.arg(0), program.arg(1)))
 }
 
 /// Something higher up in the path says "MCP" or "server", as in `node /x/my-mcp/build/index.js` or `python server.py`.
 fn is_likely_mcp_server(program: &Program<'_>) -> bool {
     // For its first moments npm's title hides what it runs; an agent that starts npm without a shell starts a server.
-    if matches!(program.arg(0), "mcp" | "--mcp") || (program.title == Some("npm") && program.args.is_empty()) {
+    let told = takes_commands(program) && matches!(program.arg(0), "mcp" | "--mcp");
+    if told || (program.title == Some("npm") && program.args.is_empty()) {
         return true;
     }
     let script = program.location();
@@ -140,9 +146,21 @@ fn is_likely_mcp_server(program: &Program<'_>) -> bool {
         return false;
     }
     let stem = program.name().split('.').next().unwrap_or_default();
-    script.rsplit('/').skip(1).take(4).any(says_mcp)
+    // Commands that are installed into an environment say nothing about it: `my-mcp/.venv/bin/pytest`.
+    let installed = script.contains("/node_modules/") || script.rsplit('/').nth(1) == Some("bin");
+    (!installed && script.rsplit('/').skip(1).take(4).any(says_mcp))
         || stem.split(['-', '_']).any(|word| word.eq_ignore_ascii_case("server"))
         || ["/build/index.js", "/dist/index.js"].iter().any(|end| script.ends_with(end))
+}
+
+/// Whether the first argument may be a command, and not a file or a word to look for.
+fn takes_commands(program: &Program<'_>) -> bool {
+    !table::TOOLS.contains(&program.name())
+}
+
+/// `mcp start`, `mcp-server`, `run-test-mcp-server`.
+fn is_mcp_command(first: &str, second: &str) -> bool {
+    (first == "mcp" && table::MCP_VERBS.contains(&second)) || first.ends_with("mcp-server") || first == "mcp-serve"
 }
 
 fn is_known_mcp_server(name: &str) -> bool {

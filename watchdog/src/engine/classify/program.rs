@@ -129,6 +129,28 @@ impl Runtime {
         options.contains(&option)
     }
 
+    /// `bun run x`, `dotnet exec x`: the script stands after this word.
+    fn is_prefix(self, word: &str) -> bool {
+        match self {
+            Self::Bun | Self::Deno => word == "run",
+            Self::DotNet => word == "exec",
+            _ => false,
+        }
+    }
+
+    /// A command of the interpreter itself, and no script.
+    fn is_command(self, word: &str) -> bool {
+        let commands: &[&str] = match self {
+            Self::Bun => &["add", "build", "create", "init", "install", "link", "pm", "test", "update", "upgrade", "x"],
+            Self::Deno => {
+                &["add", "bench", "check", "compile", "fmt", "install", "lint", "lsp", "task", "test", "upgrade"]
+            }
+            Self::DotNet => &["build", "msbuild", "new", "publish", "restore", "test", "tool", "watch"],
+            _ => &[],
+        };
+        commands.contains(&word)
+    }
+
     /// Whether an option means that the program is given on the command line (or nowhere): there is no script.
     fn has_no_script(self, option: &str) -> bool {
         match self {
@@ -271,19 +293,15 @@ fn interpreted<'a>(runtime: Runtime, argv0: &'a str, arguments: &[&'a str]) -> P
     };
     let mut arguments = arguments.iter().copied().peekable();
     let mut wants_command = false;
-    // `bun run x`, `deno run x`, `dotnet exec x`: the script stands after the verb.
-    let verbs: &[&str] = match runtime {
-        Runtime::Bun | Runtime::Deno => &["run"],
-        Runtime::DotNet => &["exec"],
-        _ => &[],
-    };
     while let Some(argument) = arguments.next() {
         let is_option = argument.starts_with('-') || (runtime == Runtime::Shell && argument.starts_with('+'));
         if !is_option {
             if wants_command {
                 program.command = Some(argument);
-            } else if verbs.contains(&argument) && program.script.is_none() {
+            } else if runtime.is_prefix(argument) {
                 continue;
+            } else if runtime.is_command(argument) {
+                program.args.push(argument);
             } else {
                 program.script = Some(Cow::Borrowed(argument));
                 program.script_executed = argv0.contains('/');
@@ -336,7 +354,7 @@ fn interpreted<'a>(runtime: Runtime, argv0: &'a str, arguments: &[&'a str]) -> P
             arguments.next();
         }
     }
-    program.args = arguments.collect();
+    program.args.extend(arguments);
     program
 }
 
@@ -393,6 +411,7 @@ mod tests {
     #[case::login_shell("/bin/bash", &["-bash"], "bash", None, &[])]
     #[case::main_class("/j/java", &["java", "-Xmx1g", "-cp", "/a.jar", "org.x.Main", "1"], "org.x.Main", Some("org.x.Main"), &["1"])]
     #[case::bun_run("/b/bun", &["bun", "run", "/x/w.cjs", "--daemon"], "w.cjs", Some("/x/w.cjs"), &["--daemon"])]
+    #[case::bun_x("/b/bun", &["bun", "x", "some-mcp"], "bun", None, &["x", "some-mcp"])]
     #[case::no_exe_link("", &["node", "/x/cli.js"], "cli.js", Some("/x/cli.js"), &[])]
     fn sees_the_program(
         #[case] path: &str,

@@ -1,4 +1,4 @@
-//! Kinds of helpers, one by one; whole trees are walked in `tests/captured_trees.rs`.
+//! Kinds of helpers, one by one; whole trees are walked in `captured_trees.rs`.
 
 use rstest::rstest;
 
@@ -59,6 +59,19 @@ fn kind(path: &str, argv: &[&str], parent: Option<ProcessKind>) -> ProcessKind {
 #[case::shell_tool("/bin/bash", &["/bin/bash", "-c", "source /h/shell-snapshots/s.sh && eval 'npx mcp-x' < /dev/null"], Tool)]
 #[case::grep_mentions("/usr/bin/grep", &["grep", "mcp_server", "some.log"], Tool)]
 #[case::vim_mentions("/usr/bin/vim", &["vim", "mcp-server.py"], Tool)]
+#[case::looks_for_words("/usr/bin/grep", &["grep", "mcp", "run"], Tool)]
+#[case::looks_for_lsp("/usr/bin/rg", &["rg", "lsp"], Tool)]
+#[case::lists_a_directory("/usr/bin/ls", &["ls", "mcp-server"], Tool)]
+#[case::makes_a_target("/usr/bin/make", &["make", "lsp"], Tool)]
+#[case::searches_in_a_shell("/bin/bash", &["bash", "-lc", "rg mcp src | head"], Tool)]
+#[case::serves_in_a_shell("/bin/bash", &["bash", "-lc", "python server.py"], Tool)]
+#[case::package_in_a_shell("/bin/bash", &["bash", "-lc", "npx -y some-mcp"], McpServer)]
+#[case::test_of_an_mcp_project("/usr/bin/node", &["node", "/h/my-mcp/node_modules/.bin/vitest"], Tool)]
+#[case::test_in_an_environment("/h/my-mcp/.venv/bin/python", &["/h/my-mcp/.venv/bin/python", "/h/my-mcp/.venv/bin/pytest"], Tool)]
+#[case::test_server("/usr/bin/node", &["npm exec playwright run-test-mcp-server"], McpServer)]
+#[case::new_project("/usr/bin/node", &["npm exec create-vite@latest app"], Tool)]
+#[case::deno_lsp("/usr/bin/deno", &["deno", "lsp"], LanguageServer)]
+#[case::editor_server("/v/node", &["/v/node", "/v/out/server-main.js"], Other)]
 #[case::sleep("/usr/bin/sleep", &["sleep", "300"], Tool)]
 #[case::pytest("/v/python", &["python", "-m", "pytest", "/tmp/claude-1000/mcp-server"], Tool)]
 #[case::multiplexer("/usr/bin/screen", &["SCREEN", "-dm"], Other)]
@@ -79,6 +92,8 @@ fn a_child_of_an_agent_is(#[case] path: &str, #[case] argv: &[&str], #[case] exp
 #[case::package_of_a_tool("/usr/bin/node", &["npm exec create-something"], Tool, Tool)]
 #[case::server_behind_a_launcher("/h/codebase-memory-mcp", &["/h/codebase-memory-mcp"], Tool, McpServer)]
 #[case::browser_of_a_test("/h/.cache/ms-playwright/x/headless_shell", &["headless_shell"], Tool, Browser)]
+#[case::multiplexer_of_a_tool("/usr/bin/screen", &["SCREEN", "-dm"], Tool, Other)]
+#[case::searches_below_a_tool("/usr/bin/rg", &["rg", "mcp", "start"], Tool, Tool)]
 #[case::unknown_below_other("/opt/thing", &["thing"], Other, Other)]
 #[case::shell_below_other("/bin/bash", &["-bash"], Other, Tool)]
 fn a_child_inherits(

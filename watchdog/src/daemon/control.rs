@@ -1,0 +1,257 @@
+//! The control API: HTTP over the unix socket. Who asks is told by the kernel (SO_PEERCRED), once for each connection.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use tokio::net::{UnixListener, UnixStream};
+
+use super::door::Door;
+use super::http::{self, Refusal, json};
+use super::lines::Lines;
+use super::metrics::{DOOR_CONTROL, Metrics};
+use super::request::{AdoptError, Asker, NoAnswer, Request};
+use super::since;
+use crate::api::Subject;
+use crate::engine::id::Uid;
+use crate::engine::view::Viewer;
+
+/// Most bytes of a request's body. The only one there is names a pid.
+const BODY: usize = 64 * 1024;
+/// A body must be complete this long after its head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to leave the listener alone after it failed, which is to say, when descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is said to a connection for which there is no room.
+const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again"}"#;
+/// What is said to whoever asks for something else.
+const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
+GET /v1/events[?since=30s][&follow=true], POST /v1/adopt";
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} the control socket {path}: {source}")]
+pub(super) struct SocketError {
+    doing: &'static str,
+    path: String,
+    source: std::io::Error,
+}
+
+/// The control socket; removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Binds the socket, for every user to connect to. What a dead daemon left at its place is removed: the caller holds
+    /// the lock of the directory, so it cannot be a living one's.
+    pub(super) fn bind(path: &Path) -> Result<Self, SocketError> {
+        use std::os::unix::fs::PermissionsExt;
+        let failed = |doing| {
+            let path = path.display().to_string();
+            move |source| SocketError { doing, path, source }
+        };
+        match std::fs::remove_file(path) {
+            Ok(()) => tracing::info!("removed the control socket of a daemon that did not end cleanly"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("replace")(error)),
+        }
+        let listener = UnixListener::bind(path).map_err(failed("bind"))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(failed("open to all users"))?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Serves whoever connects, for ever.
+    pub(super) async fn serve(&self, asker: Asker, metrics: Arc<Metrics>) {
+        let router = router(asker);
+        let door = Door::default();
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => admit(stream, &door, &router, &metrics),
+                Err(error) => {
+                    tracing::warn!("cannot accept a control connection: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // It may have been removed from outside; then there is nothing left to do.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn admit(stream: UnixStream, door: &Door, router: &Router, metrics: &Metrics) {
+    // A peer without credentials is gone already.
+    let Ok(peer) = stream.peer_cred() else { return };
+    let uid = Uid(peer.uid());
+    let Some(place) = door.enter(uid) else {
+        metrics.refused(DOOR_CONTROL);
+        // A fresh socket's buffer takes this at once, or the client does without.
+        let _ = stream.try_write(no_room().as_bytes());
+        return;
+    };
+    let viewer = if uid == Uid::ROOT { Viewer::Root } else { Viewer::User(uid) };
+    let router = router.clone();
+    tokio::spawn(async move {
+        http::serve(stream, router, |request| {
+            request.extensions_mut().insert(viewer);
+        })
+        .await;
+        drop(place);
+    });
+}
+
+fn no_room() -> String {
+    let length = NO_ROOM.len();
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    format!("{head}content-length: {length}\r\n\r\n{NO_ROOM}")
+}
+
+fn router(asker: Asker) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/tree", get(tree))
+        .route("/v1/findings", get(findings))
+        .route("/v1/events", get(events))
+        .route("/v1/adopt", post(adopt))
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("not with this method; there are: {PATHS}"))
+        })
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, format!("no such path; there are: {PATHS}")) })
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(asker)
+}
+
+type Answer = Result<Response, Refusal>;
+
+async fn status(State(asker): State<Asker>, Extension(viewer): Extension<Viewer>) -> Answer {
+    Ok(json(&asker.ask(|reply| Request::Status(viewer, reply)).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreeQuery {
+    session: Option<u64>,
+}
+
+async fn tree(
+    State(asker): State<Asker>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<TreeQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) = query?;
+    let mut tree = asker.ask(|reply| Request::Tree(viewer, reply)).await?;
+    if let Some(session) = query.session {
+        tree.sessions.retain(|one| one.id == session);
+        if tree.sessions.is_empty() {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, format!("there is no session {session}")));
+        }
+    }
+    Ok(json(&tree))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FindingsQuery {
+    #[serde(default)]
+    all: bool,
+}
+
+async fn findings(
+    State(asker): State<Asker>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<FindingsQuery>, QueryRejection>,
+) -> Answer {
+    let Query(FindingsQuery { all }) = query?;
+    Ok(json(&asker.ask(|reply| Request::Findings { viewer, all, reply }).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    since: Option<String>,
+    #[serde(default)]
+    follow: bool,
+}
+
+async fn events(
+    State(asker): State<Asker>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer {
+    let Query(EventsQuery { since, follow }) = query?;
+    let since = since
+        .map(|text| since::parse(&text))
+        .transpose()
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let (kind, lines) = if follow {
+        let feed = asker.ask(|reply| Request::Follow(viewer, since, reply)).await?;
+        ("application/x-ndjson", Lines::stream(feed))
+    } else {
+        let events = asker.ask(|reply| Request::Events(viewer, since, reply)).await?;
+        ("application/json", Lines::document(events))
+    };
+    Ok(([("content-type", kind)], Body::new(lines)).into_response())
+}
+
+async fn adopt(
+    State(asker): State<Asker>,
+    Extension(viewer): Extension<Viewer>,
+    request: axum::extract::Request,
+) -> Answer {
+    let body = tokio::time::timeout(BODY_TIMEOUT, <Bytes as axum::extract::FromRequest<_>>::from_request(request, &()))
+        .await
+        .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))??;
+    let subject: Subject = serde_json::from_slice(&body).map_err(|error| {
+        let expected = r#"expected {"pid":123} or {"session":4}"#;
+        Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}"))
+    })?;
+    let adopted = asker.ask(|reply| Request::Adopt(viewer, subject, reply)).await?;
+    Ok(json(&adopted?))
+}
+
+impl From<NoAnswer> for Refusal {
+    fn from(error: NoAnswer) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<AdoptError> for Refusal {
+    fn from(error: AdoptError) -> Self {
+        let status = match error {
+            AdoptError::NoProcess(_) | AdoptError::NoSession(_) => StatusCode::NOT_FOUND,
+            AdoptError::NotYours => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<QueryRejection> for Refusal {
+    fn from(error: QueryRejection) -> Self {
+        Self::new(error.status(), error.body_text())
+    }
+}
+
+impl From<BytesRejection> for Refusal {
+    fn from(error: BytesRejection) -> Self {
+        Self::new(error.status(), error.body_text())
+    }
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

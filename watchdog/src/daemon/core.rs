@@ -1,0 +1,266 @@
+//! The engine with what stands closest to it: it counts what the engine is told, writes the journal that it asks for, and
+//! answers requests. No input or output but two clocks and the names of users; what else the engine asks for is handed on.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::host::clock;
+use crate::host::users::Users;
+use super::journal::{Audience, Journal};
+use super::metrics::{Metrics, Scrape};
+use super::request::{AdoptError, Request};
+use crate::api::{Adopted, Capability, Host, Status, Subject, Tracking};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Happening, JournalEntry};
+use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
+use crate::engine::input::{HostMemory, Input, KernelEvent};
+use crate::engine::view::{Naming, Viewer};
+
+/// The engine, its journal and its counters.
+pub(super) struct Core {
+    engine: Engine,
+    journal: Journal,
+    metrics: Arc<Metrics>,
+    users: RefCell<Users>,
+    /// Whose agent a session belongs to: the journal still asks when the agent has long been dead.
+    session_owners: HashMap<SessionId, Uid>,
+    started: BootTime,
+    facts: Facts,
+}
+
+/// What the daemon knows about itself and its host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// How processes are followed.
+    pub(super) tracking: Tracking,
+    /// Something that the daemon relies on is missing.
+    pub(super) degraded: bool,
+    /// What this host gives.
+    pub(super) capabilities: Vec<Capability>,
+    /// Memory of the host, as last read.
+    pub(super) host: HostMemory,
+    /// The table has been built, and checked once.
+    pub(super) ready: bool,
+}
+
+impl Core {
+    /// An engine that knows nothing yet.
+    pub(super) fn new(config: Arc<Config>, metrics: Arc<Metrics>, facts: Facts) -> Self {
+        Self {
+            journal: Journal::new(config.daemon.journal_events),
+            engine: Engine::new(config),
+            metrics,
+            users: RefCell::default(),
+            session_owners: HashMap::new(),
+            started: clock::now(),
+            facts,
+        }
+    }
+
+    /// What the daemon knows about itself, to be brought up to date.
+    pub(super) fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
+    /// Tells the engine something, and appends what is to be done about it to `effects`.
+    pub(super) fn tell(&mut self, now: BootTime, input: Input, effects: &mut Vec<Effect>) {
+        match &input {
+            Input::Kernel(event) => self.metrics.event(event),
+            Input::Host(host) => self.facts.host = *host,
+            Input::Lost(_)
+            | Input::Scan(_)
+            | Input::Samples(_)
+            | Input::Zombies(_)
+            | Input::Containers(..)
+            | Input::Inspected(..)
+            | Input::Adopt(_)
+            | Input::Tick => {}
+        }
+        // Asked now: after an exit the engine may have forgotten the process.
+        let subject = subject(&input).and_then(|process| Some((process, self.engine.owner(process)?)));
+        let mut asked = Vec::new();
+        self.engine.step(now, input, &mut asked);
+        self.absorb(asked, subject, effects);
+    }
+
+    /// The kernel dropped records: of the lives and deaths of processes, and of close watch.
+    pub(super) fn lost(&mut self, now: BootTime, lifecycle: u64, memory: u64, effects: &mut Vec<Effect>) {
+        self.metrics.lost(lifecycle + memory);
+        if lifecycle > 0 {
+            self.tell(now, Input::Lost(lifecycle), effects);
+        }
+    }
+
+    /// Who may hold the other end of a helper's stdin.
+    pub(super) fn peers(&self) -> Vec<ProcessId> {
+        self.engine.agents()
+    }
+
+    /// Does what is due from time to time.
+    pub(super) fn tick(&mut self, now: BootTime, effects: &mut Vec<Effect>) {
+        self.tell(now, Input::Tick, effects);
+        self.journal.tend();
+    }
+
+    /// Answers a request. An asker that has gone away is no error.
+    pub(super) fn answer(&mut self, now: BootTime, request: Request, effects: &mut Vec<Effect>) {
+        match request {
+            Request::Status(viewer, reply) => drop(reply.send(self.status(viewer))),
+            Request::Tree(viewer, reply) => {
+                drop(reply.send(self.with_naming(|engine, naming| engine.tree(viewer, naming))));
+            }
+            Request::Findings { viewer, all, reply } => {
+                drop(reply.send(self.with_naming(|engine, naming| engine.findings(viewer, naming, all))));
+            }
+            Request::Events(viewer, since, reply) => drop(reply.send(self.journal.read(viewer, since))),
+            Request::Follow(viewer, since, reply) => drop(reply.send(self.journal.follow(viewer, since))),
+            Request::Adopt(viewer, subject, reply) => {
+                let adopted = self.adopt(now, viewer, subject, effects);
+                drop(reply.send(adopted));
+            }
+            Request::Scrape(reply) => drop(reply.send(self.scrape())),
+            Request::Ready(reply) => drop(reply.send(self.facts.ready)),
+            Request::Reconfigure(config, reply) => {
+                self.journal.resize(config.daemon.journal_events);
+                let mut asked = Vec::new();
+                self.engine.reconfigure(now, config, &mut asked);
+                self.absorb(asked, None, effects);
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// Does itself what needs nobody else, and hands on the rest.
+    fn absorb(&mut self, asked: Vec<Effect>, subject: Option<(ProcessId, Uid)>, effects: &mut Vec<Effect>) {
+        for effect in asked {
+            match effect {
+                Effect::Journal(entry) => self.record(&entry, subject),
+                Effect::Latency(latency) => self.metrics.latency(latency),
+                other => effects.push(other),
+            }
+        }
+    }
+
+    fn record(&mut self, entry: &JournalEntry, subject: Option<(ProcessId, Uid)>) {
+        let owner = entry.process.and_then(|process| {
+            let before = subject.filter(|(known, _)| *known == process).map(|(_, uid)| uid);
+            self.engine.owner(process).or(before)
+        });
+        if let Happening::SessionStarted { .. } = entry.what
+            && let (Some(session), Some(owner)) = (entry.session, owner)
+        {
+            self.session_owners.insert(session, owner);
+        }
+        let audience = self.audience(entry, owner);
+        if let (Happening::SessionEnded, Some(session)) = (&entry.what, entry.session) {
+            self.session_owners.remove(&session);
+        }
+        let moment = self.with_naming(|_, naming| naming.moment(entry.at));
+        self.journal.write(entry, moment, audience);
+    }
+
+    fn audience(&self, entry: &JournalEntry, owner: Option<Uid>) -> Audience {
+        // An exec carries argv, which a user may see of own processes only; a session can hold another user's.
+        let carries_argv = matches!(entry.what, Happening::Exec { .. });
+        let of_session = entry.session.filter(|_| !carries_argv).and_then(|session| self.session_owners.get(&session));
+        match (owner.or(of_session.copied()), entry.process, entry.session) {
+            (Some(owner), _, _) => Audience::Owner(owner),
+            (None, None, None) => Audience::Everyone,
+            (None, _, _) => Audience::Root,
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        now: BootTime,
+        viewer: Viewer,
+        subject: Subject,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Adopted, AdoptError> {
+        let processes = match subject {
+            Subject::Pid(pid) => vec![self.engine.process(Pid(pid)).ok_or(AdoptError::NoProcess(pid))?],
+            Subject::Session(session) => self.engine.members(SessionId(session)),
+        };
+        if let (Subject::Session(session), []) = (subject, processes.as_slice()) {
+            return Err(AdoptError::NoSession(session));
+        }
+        if !processes.iter().all(|process| self.may_act(viewer, *process)) {
+            return Err(AdoptError::NotYours);
+        }
+        for process in &processes {
+            self.tell(now, Input::Adopt(*process), effects);
+        }
+        Ok(Adopted { pids: processes.iter().map(|process| process.pid.0).collect() })
+    }
+
+    fn may_act(&self, viewer: Viewer, process: ProcessId) -> bool {
+        match viewer {
+            Viewer::Root => true,
+            Viewer::User(uid) => self.engine.owner(process) == Some(uid),
+        }
+    }
+
+    fn status(&self, viewer: Viewer) -> Status {
+        let Facts { tracking, degraded, capabilities, host, ready: _ } = &self.facts;
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started_at: self.with_naming(|_, naming| naming.moment(self.started)),
+            degraded: *degraded,
+            tracking: *tracking,
+            capabilities: capabilities.clone(),
+            counts: self.engine.counts(viewer),
+            host: Host {
+                memory_total_bytes: host.total.0,
+                memory_available_bytes: host.available.0,
+                swap_total_bytes: host.swap_total.0,
+                swap_free_bytes: host.swap_free.0,
+                shmem_bytes: host.shmem.0,
+                pressure_some_avg10: host.pressure_some_avg10,
+                pressure_full_avg10: host.pressure_full_avg10,
+            },
+            breaker_open: false,
+            lost_events: self.metrics.lost_so_far(),
+            reconciles: self.engine.gauges().reconciles,
+        }
+    }
+
+    fn scrape(&self) -> Scrape {
+        Scrape {
+            gauges: self.engine.gauges(),
+            host: self.facts.host,
+            close_watch: self.facts.tracking.close_watch,
+            degraded: self.facts.degraded,
+            follower_drops: self.journal.dropped(),
+        }
+    }
+
+    fn with_naming<T>(&self, look: impl FnOnce(&Engine, &Naming<'_>) -> T) -> T {
+        let user = |uid| self.users.borrow_mut().name(uid);
+        look(&self.engine, &Naming { boot: clock::boot_wall_time(), user: &user })
+    }
+}
+
+/// The one process that an input is about.
+fn subject(input: &Input) -> Option<ProcessId> {
+    match input {
+        Input::Kernel(event) => match event {
+            KernelEvent::Fork(fork) => Some(fork.process),
+            KernelEvent::Exec(exec) => Some(exec.process),
+            KernelEvent::Exit(exit) => Some(exit.process),
+            KernelEvent::Oom(oom) => oom.process,
+            KernelEvent::Signal(signal) => Some(signal.process),
+            KernelEvent::MemoryStep(sample) => Some(sample.process),
+            KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
+        },
+        Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
+        Input::Lost(_)
+        | Input::Scan(_)
+        | Input::Samples(_)
+        | Input::Zombies(_)
+        | Input::Host(_)
+        | Input::Tick => None,
+    }
+}

@@ -1,0 +1,81 @@
+use super::*;
+use crate::daemon::metrics::Scrape;
+use crate::daemon::request;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Serves metrics with a core that is ready or not; the address, and the tasks to abort.
+async fn start(ready: bool) -> (SocketAddr, JoinHandle<()>) {
+    let (asker, mut inbox) = request::channel();
+    tokio::spawn(async move {
+        while let Some(request) = inbox.recv().await {
+            match request {
+                Request::Scrape(reply) => drop(reply.send(Scrape::default())),
+                Request::Ready(reply) => drop(reply.send(ready)),
+                other => panic!("a scraper asked for {other:?}"),
+            }
+        }
+    });
+    let exposition = Exposition::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = exposition.address;
+    (address, tokio::spawn(exposition.serve(asker, Arc::new(Metrics::new().unwrap()))))
+}
+
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_scrape_gives_the_text_format() {
+    let (address, _server) = start(true).await;
+    let answer = fetch(address, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.contains("\nagent_watchdog_lost_events_total 0\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn health_tells_whether_the_table_is_built() {
+    let (address, _server) = start(true).await;
+    assert!(fetch(address, "/healthz").await.starts_with("HTTP/1.1 200 "));
+    let (address, _server) = start(false).await;
+    assert!(fetch(address, "/healthz").await.starts_with("HTTP/1.1 503 "));
+}
+
+#[tokio::test]
+async fn an_unknown_path_is_told_the_known_ones() {
+    let (address, _server) = start(true).await;
+    let answer = fetch(address, "/").await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("/healthz"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_with_the_way_out() {
+    let (address, _server) = start(true).await;
+    let message = Exposition::bind(address).await.unwrap_err().to_string();
+    assert!(message.contains(&address.to_string()) && message.contains("--listen off"), "{message}");
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_do_not_pile_up() {
+    let (address, _server) = start(true).await;
+    let mut idle = Vec::new();
+    for _ in 0..CONNECTIONS {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut refused = TcpStream::connect(address).await.unwrap();
+    assert_eq!(refused.read(&mut [0; 16]).await.unwrap(), 0, "one too many was let in");
+    drop(idle);
+    let answered = async {
+        while !fetch(address, "/healthz").await.starts_with("HTTP/1.1 200 ") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), answered).await.expect("places are free again");
+}

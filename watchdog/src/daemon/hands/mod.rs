@@ -1,0 +1,87 @@
+//! What may take long or block is done by three threads, so that the task that owns the engine never waits: `tracer` for
+//! all that concerns the kernel's programs and the memory of tracked processes (`poller` where they cannot run), `prober` for looks at the whole host,
+//! `inspector` for close looks at one process, which a verdict waits for.
+//!
+//! They get orders through queues, and report what they learn through another.
+
+mod inspector;
+mod poller;
+mod prober;
+mod tracer;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc as orders;
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+pub(super) use inspector::Look;
+pub(super) use prober::Probe;
+pub(super) use tracer::Order;
+
+use crate::config::Config;
+use crate::engine::input::Input;
+use crate::kernel::{KernelError, Streams};
+
+/// Reports that wait at most; whoever has one more then waits.
+const WAITING: usize = 256;
+/// Stack of a thread. Only what is touched counts.
+const STACK: usize = 512 * 1024;
+
+/// What a hand learned.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// Something for the engine.
+    Input(Input),
+    /// The kernel dropped records since the last report.
+    Lost {
+        /// Of the lives and deaths of processes: the table may be wrong.
+        lifecycle: u64,
+        /// Of close watch.
+        memory: u64,
+    },
+    /// The memory programs are attached, or not.
+    CloseWatch(bool),
+    /// A scan that was ordered did not come about.
+    NoScan,
+}
+
+/// Where orders go.
+#[derive(Debug)]
+pub(super) struct Hands {
+    /// To the kernel's programs.
+    pub(super) tracer: orders::Sender<Order>,
+    /// For looks at the whole host.
+    pub(super) prober: orders::Sender<Probe>,
+    /// For close looks.
+    pub(super) inspector: orders::Sender<Look>,
+}
+
+/// What became of loading the kernel's programs.
+pub(super) type Loaded = Result<Streams, KernelError>;
+
+/// Starts the threads. They end when their orders or the reports end.
+///
+/// # Errors
+/// When a thread cannot be started.
+pub(super) fn start(
+    config: Arc<Config>,
+) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
+    let (reports, inbox) = mpsc::channel(WAITING);
+    let (tracer, tracer_orders) = orders::channel();
+    let (prober, prober_orders) = orders::channel();
+    let (inspector, inspector_orders) = orders::channel();
+    let (loaded, when_loaded) = oneshot::channel();
+    let to_prober = prober.clone();
+    let to_core = reports.clone();
+    spawn("tracer", move || tracer::run(&config, &tracer_orders, to_prober, to_core, loaded))?;
+    let to_core = reports.clone();
+    spawn("prober", move || prober::run(&prober_orders, to_core))?;
+    spawn("inspector", move || inspector::run(&inspector_orders, &reports))?;
+    Ok((Hands { tracer, prober, inspector }, inbox, when_loaded))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop)
+}

@@ -1,0 +1,244 @@
+//! The thread that has the kernel's programs: it keeps their map, counts what they lose, and samples memory through them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self as orders, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Loaded, Probe, Report, poller};
+use crate::config::{Candidates, Config};
+use crate::daemon::grumble::Grumble;
+use crate::engine::id::ProcessId;
+use crate::engine::input::{Input, Lineage, Memory, Sample};
+use crate::host::{HostError, clock};
+use crate::host::sampler::{Change, Glance, Sampler, refine};
+use crate::host::statm::StatmReader;
+use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
+
+/// The time between two looks at the counters of lost records. A look is nine system calls, some 15 µs.
+const LOST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Something to be done to the kernel's programs.
+#[derive(Debug)]
+pub(in crate::daemon) enum Order {
+    /// Put the process into the map, or change its entry.
+    Track(ProcessId, Lineage),
+    /// Take the process out of the map.
+    Untrack(ProcessId),
+    /// Attach or detach the memory programs.
+    CloseWatch(bool),
+    /// Look out for this configuration's agents, and look at memory as often as it says.
+    Configure(Arc<Config>),
+    /// Have all processes looked at, with what the map holds.
+    Scan,
+}
+
+/// The other side has ended, and so must this one.
+struct Ended;
+
+/// Memory could not be looked at.
+#[derive(Debug, thiserror::Error)]
+enum NoGlance {
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+struct Hand {
+    tracer: Tracer,
+    prober: orders::Sender<Probe>,
+    reports: mpsc::Sender<Report>,
+    sampler: Sampler,
+    statm: StatmReader,
+    zombies: Vec<ProcessId>,
+    lost: Lost,
+    next_lost: Instant,
+    next_sample: Instant,
+    failed: Grumble,
+}
+
+/// Loads the programs, says what became of it (without them the poller goes on), and carries out orders until there is nobody to give or to hear.
+pub(super) fn run(
+    config: &Config,
+    orders: &orders::Receiver<Order>,
+    prober: orders::Sender<Probe>,
+    reports: mpsc::Sender<Report>,
+    loaded: oneshot::Sender<Loaded>,
+) {
+    let candidates = Candidates::of(&config.profiles);
+    let tracer = match Tracer::load(&LoadOptions::new(config.tracking.max_processes, &candidates)) {
+        Ok((tracer, streams)) => {
+            if loaded.send(Ok(streams)).is_err() {
+                return;
+            }
+            tracer
+        }
+        Err(error) => {
+            if loaded.send(Err(error)).is_ok() {
+                poller::run(config, orders, reports);
+            }
+            return;
+        }
+    };
+    let now = Instant::now();
+    let mut hand = Hand {
+        tracer,
+        prober,
+        reports,
+        sampler: Sampler::new(config.tracking.sample_interval),
+        statm: StatmReader::default(),
+        zombies: Vec::new(),
+        lost: Lost::default(),
+        next_lost: now,
+        next_sample: now,
+        failed: Grumble::default(),
+    };
+    loop {
+        let due = hand.next_lost.min(hand.next_sample);
+        let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(order) => hand.carry_out(order),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err(Ended),
+        };
+        if done.and_then(|()| hand.what_is_due()).is_err() {
+            return;
+        }
+    }
+}
+
+impl Hand {
+    fn carry_out(&mut self, order: Order) -> Result<(), Ended> {
+        match order {
+            Order::Track(process, lineage) => match self.tracer.track(process, &lineage) {
+                Ok(Placed::Alive) => {}
+                // The kernel will tell of no exit, so this is told in its place.
+                Ok(Placed::Gone) => self.report(Input::Inspected(process, None))?,
+                Ok(Placed::Zombie) => self.report(Input::Samples(vec![zombie(process)]))?,
+                Err(error) => self.failed.say(format_args!("cannot track {process}: {error}")),
+            },
+            Order::Untrack(process) => {
+                if let Err(error) = self.tracer.untrack(process) {
+                    self.failed.say(format_args!("cannot let go of {process}: {error}"));
+                }
+            }
+            Order::CloseWatch(on) => {
+                if let Err(error) = self.tracer.set_close_watch(on) {
+                    let verb = if on { "attach" } else { "detach" };
+                    self.failed.say(format_args!("cannot {verb} the memory programs: {error}"));
+                }
+                self.send(Report::CloseWatch(self.tracer.close_watch()))?;
+            }
+            Order::Configure(config) => {
+                self.sampler.set_idle(config.tracking.sample_interval);
+                self.next_sample = Instant::now();
+                if let Err(error) = self.tracer.set_candidates(&Candidates::of(&config.profiles)) {
+                    self.failed.say(format_args!("cannot look out for the new profiles: {error}"));
+                }
+            }
+            Order::Scan => self.scan()?,
+        }
+        Ok(())
+    }
+
+    fn what_is_due(&mut self) -> Result<(), Ended> {
+        let now = Instant::now();
+        if now >= self.next_lost {
+            self.next_lost = now + LOST_INTERVAL;
+            self.tell_losses()?;
+            self.tracer.flush_log();
+        }
+        if now >= self.next_sample {
+            self.next_sample = now + self.sample()?;
+        }
+        Ok(())
+    }
+
+    fn tell_losses(&mut self) -> Result<(), Ended> {
+        match self.tracer.lost() {
+            Ok(lost) => {
+                let before = std::mem::replace(&mut self.lost, lost);
+                let lifecycle = lost.lifecycle().saturating_sub(before.lifecycle());
+                let all = lost.total().saturating_sub(before.total());
+                if all > 0 {
+                    self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle) })?;
+                }
+            }
+            Err(error) => self.failed.say(format_args!("cannot tell how much was lost: {error}")),
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Result<(), Ended> {
+        match self.tracer.entries() {
+            Ok(entries) => {
+                let entries: HashMap<_, _> =
+                    entries.iter().map(|entry| (entry.process.pid, (entry.process, entry.lineage))).collect();
+                self.prober.send(Probe::Scan(entries)).map_err(|_| Ended)
+            }
+            Err(error) => {
+                self.failed.say(format_args!("cannot scan: {error}"));
+                self.send(Report::NoScan)
+            }
+        }
+    }
+
+    /// Looks at the memory of all tracked processes; the time until the next look.
+    fn sample(&mut self) -> Result<Duration, Ended> {
+        let at = clock::now();
+        let glances = match self.glances() {
+            Ok(glances) => glances,
+            Err(error) => {
+                self.failed.say(format_args!("cannot look at memory: {error}"));
+                return Ok(Duration::from_secs(1));
+            }
+        };
+        self.tell_zombies(&glances)?;
+        let mut changes: Vec<Change> = Vec::new();
+        let pause = self.sampler.round(at, glances, &mut changes);
+        match refine(at, &changes) {
+            Ok(samples) if samples.is_empty() => {}
+            Ok(samples) => self.report(Input::Samples(samples))?,
+            Err(error) => self.failed.say(format_args!("cannot look at memory: {error}")),
+        }
+        Ok(pause)
+    }
+
+    fn glances(&mut self) -> Result<Vec<Glance>, NoGlance> {
+        match self.tracer.sample() {
+            Ok(records) => Ok(records.iter().map(Glance::from).collect()),
+            Err(KernelError::Off(_)) => {
+                let mut glances = Vec::new();
+                let tracked = self.tracer.entries()?.into_iter().map(|entry| entry.process);
+                self.statm.glance(tracked, &mut glances)?;
+                Ok(glances)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn tell_zombies(&mut self, glances: &[Glance]) -> Result<(), Ended> {
+        let mut zombies: Vec<ProcessId> =
+            glances.iter().filter(|glance| glance.zombie).map(|glance| glance.process).collect();
+        zombies.sort_unstable();
+        if zombies != self.zombies {
+            self.zombies.clone_from(&zombies);
+            self.report(Input::Zombies(zombies))?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, input: Input) -> Result<(), Ended> {
+        self.send(Report::Input(input))
+    }
+
+    fn send(&self, report: Report) -> Result<(), Ended> {
+        self.reports.blocking_send(report).map_err(|_| Ended)
+    }
+}
+
+fn zombie(process: ProcessId) -> Sample {
+    Sample { at: clock::now(), process, memory: Memory::default(), ppid: None, zombie: true, tty: None }
+}

@@ -1,0 +1,199 @@
+//! The daemon's life: it starts in order, says when it is ready, re-reads its configuration, and ends cleanly.
+
+use std::future::pending;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::control::ControlSocket;
+use super::exposition::Exposition;
+use super::lock::RuntimeDir;
+use super::metrics::Metrics;
+use super::options::{DEFAULT_CONFIG, Listen, Options};
+use super::request::{self, Asker, Request};
+use super::{log, nature, owner};
+use crate::config::{self, Config};
+
+/// A stop waits this long for the owner of the engine; then it ends with the process.
+const STOP_PATIENCE: Duration = Duration::from_millis(700);
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// When it cannot start, or something that it cannot do without has failed; the reason is meant for a person.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    log::init(options.foreground_log);
+    let config = Arc::new(load(options.config.as_deref())?);
+    let dir = RuntimeDir::take(&options.runtime_dir)?;
+    nature::prepare();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(live(options, config, &dir))
+}
+
+async fn live(options: &Options, config: Arc<Config>, dir: &RuntimeDir) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot listen to signals")?;
+    let metrics = Arc::new(Metrics::new().context("the metrics contradict each other")?);
+    let listen = match options.listen {
+        Some(Listen::Off) => None,
+        Some(Listen::At(address)) => Some(address),
+        None => config.daemon.listen,
+    };
+    let exposition = match listen {
+        Some(address) => Some(Exposition::bind(address).await?),
+        None => None,
+    };
+    let socket = ControlSocket::bind(&dir.socket())?;
+    let (asker, requests) = request::channel();
+    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), requests)?;
+
+    let address = exposition.as_ref().map(|exposition| exposition.address);
+    if let Some(exposition) = exposition {
+        tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
+    }
+    let serving = socket.serve(asker.clone(), metrics);
+    tokio::pin!(serving);
+    let mut reload = Reload { options, running: config, asker };
+    let mut ready = Some(owner.ready);
+    loop {
+        tokio::select! {
+            () = &mut serving => anyhow::bail!("the control socket has closed"),
+            result = &mut owner.ended => {
+                return Err(result.map_or_else(|_| anyhow::anyhow!("it died"), |error| anyhow::anyhow!(error)))
+                    .context("the task that follows processes has ended");
+            }
+            () = told(&mut ready) => {
+                ready = None;
+                say_ready(&dir.socket(), address);
+            }
+            signal = signals.next() => match signal {
+                Told::Reload => reload.now().await,
+                Told::Stop(name) => {
+                    tracing::info!("stopping on {name}");
+                    notify(&[NotifyState::Stopping]);
+                    // It may have ended by itself this very moment.
+                    let _ = owner.stop.send(());
+                    let _ = tokio::time::timeout(STOP_PATIENCE, owner.ended).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the word once; a word that will never come is none.
+async fn told(ready: &mut Option<oneshot::Receiver<()>>) {
+    match ready {
+        Some(word) => {
+            if word.await.is_err() {
+                *ready = None;
+                pending::<()>().await;
+            }
+        }
+        None => pending().await,
+    }
+}
+
+fn say_ready(socket: &Path, address: Option<std::net::SocketAddr>) {
+    let metrics = match address {
+        Some(address) => format!("metrics on http://{address}/metrics"),
+        None => "metrics off".to_owned(),
+    };
+    tracing::info!(target: log::READY, "ready: control socket {}, {metrics}", socket.display());
+    notify(&[NotifyState::Ready]);
+}
+
+/// Tells systemd, if it is there.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!("cannot tell the service manager: {error}");
+    }
+}
+
+/// Reads a configuration file: the one that is named must be there, the usual one may be missing.
+fn load(named: Option<&Path>) -> anyhow::Result<Config> {
+    let file = named.unwrap_or(Path::new(DEFAULT_CONFIG));
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Config::default()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read the configuration {}", file.display()));
+        }
+    };
+    Ok(config::parse(file, &text)?)
+}
+
+/// What a reload needs.
+struct Reload<'a> {
+    options: &'a Options,
+    running: Arc<Config>,
+    asker: Asker,
+}
+
+impl Reload<'_> {
+    /// Reads the configuration again; a bad one changes nothing.
+    async fn now(&mut self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!("cannot tell the service manager: {error}"),
+        }
+        match load(self.options.config.as_deref()) {
+            Ok(config) => self.take(config).await,
+            Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+        }
+        notify(&[NotifyState::Ready]);
+    }
+
+    async fn take(&mut self, config: Config) {
+        if config.tracking.max_processes != self.running.tracking.max_processes {
+            tracing::warn!("[tracking] max_processes takes effect at the next start");
+        }
+        if config.daemon.listen != self.running.daemon.listen && self.options.listen.is_none() {
+            tracing::warn!("[daemon] listen takes effect at the next start");
+        }
+        let config = Arc::new(config);
+        match self.asker.ask(|reply| Request::Reconfigure(Arc::clone(&config), reply)).await {
+            Ok(()) => {
+                tracing::info!("the configuration was read again");
+                self.running = config;
+            }
+            Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+        }
+    }
+}
+
+/// What a signal asks for.
+enum Told {
+    Reload,
+    Stop(&'static str),
+}
+
+/// The signals that the daemon listens to, from its first moment on.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Told::Stop("SIGINT"),
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The body of an answer that is made of event lines: a JSON document, or a stream that goes on.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame};
+use tokio::sync::mpsc;
+
+use super::journal::Feed;
+
+/// A frame holds this much or one line more: small, since each connection has one under way.
+const FRAME: usize = 8 * 1024;
+
+/// Event lines as the body of an answer.
+#[derive(Debug)]
+pub(super) struct Lines {
+    head: &'static str,
+    between: &'static str,
+    tail: &'static str,
+    first: bool,
+    backlog: VecDeque<Bytes>,
+    live: Option<mpsc::Receiver<Bytes>>,
+    done: bool,
+}
+
+impl Lines {
+    /// `{"events":[…]}`
+    pub(super) fn document(events: VecDeque<Bytes>) -> Self {
+        let (head, between, tail) = (r#"{"events":["#, ",", "]}");
+        Self { head, between, tail, first: true, backlog: events, live: None, done: false }
+    }
+
+    /// One event a line, for as long as both sides live.
+    pub(super) fn stream(feed: Feed) -> Self {
+        let Feed { backlog, live } = feed;
+        Self { head: "", between: "", tail: "", first: true, backlog, live: Some(live), done: false }
+    }
+
+    fn push(&mut self, frame: &mut BytesMut, line: &[u8]) {
+        frame.put_slice(if self.first { self.head } else { self.between }.as_bytes());
+        self.first = false;
+        frame.put_slice(line);
+        if self.live.is_some() {
+            frame.put_u8(b'\n');
+        }
+    }
+
+    /// Takes what is there now, up to a frame's size; whether the end was reached.
+    fn fill(&mut self, frame: &mut BytesMut, cx: &mut Context<'_>) -> Poll<()> {
+        while frame.len() < FRAME {
+            if let Some(line) = self.backlog.pop_front() {
+                self.push(frame, &line);
+                continue;
+            }
+            let Some(live) = &mut self.live else { break };
+            match live.poll_recv(cx) {
+                Poll::Ready(Some(line)) => self.push(frame, &line),
+                Poll::Ready(None) => break,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if frame.len() < FRAME {
+            self.done = true;
+            if self.first {
+                frame.put_slice(self.head.as_bytes());
+            }
+            frame.put_slice(self.tail.as_bytes());
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Body for Lines {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let lines = self.get_mut();
+        if lines.done {
+            return Poll::Ready(None);
+        }
+        let mut frame = BytesMut::new();
+        let state = lines.fill(&mut frame, cx);
+        match (frame.is_empty(), state) {
+            (false, _) => Poll::Ready(Some(Ok(Frame::data(frame.freeze())))),
+            (true, Poll::Ready(())) => Poll::Ready(None),
+            (true, Poll::Pending) => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    async fn text(lines: Lines) -> String {
+        String::from_utf8(lines.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_document_is_json_however_many_events_there_are() {
+        for count in [0_usize, 1, 2, 10_000] {
+            let events = (0..count).map(|number| Bytes::from(format!(r#"{{"seq":{number}}}"#))).collect();
+            let document: serde_json::Value = serde_json::from_str(&text(Lines::document(events)).await).unwrap();
+            assert_eq!(document["events"].as_array().unwrap().len(), count);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_gives_the_backlog_then_what_comes_and_ends_with_its_source() {
+        let (sender, live) = mpsc::channel(4);
+        let lines = Lines::stream(Feed { backlog: [Bytes::from_static(b"1")].into(), live });
+        sender.send(Bytes::from_static(b"2")).await.unwrap();
+        drop(sender);
+        assert_eq!(text(lines).await, "1\n2\n");
+    }
+
+    #[tokio::test]
+    async fn a_stream_sends_what_it_has_without_waiting_for_more() {
+        let (sender, live) = mpsc::channel(4);
+        let mut lines = Lines::stream(Feed { backlog: VecDeque::new(), live });
+        sender.send(Bytes::from_static(b"now")).await.unwrap();
+        let frame = lines.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(frame, "now\n");
+    }
+}

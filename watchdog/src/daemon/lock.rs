@@ -1,0 +1,133 @@
+//! One daemon for one runtime directory: a locked file that names the daemon's pid.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Why a runtime directory could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LockError {
+    /// Another daemon has it.
+    #[error("another watchdogd already runs on {dir} (pid {pid}): stop it first, or choose another --runtime-dir")]
+    Taken {
+        /// The directory.
+        dir: String,
+        /// What the lock file says, which is the other daemon's pid.
+        pid: String,
+    },
+    /// Something about the directory or the file failed.
+    #[error("cannot {doing} {path}: {source}; {hint}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: String,
+        /// Why it failed.
+        source: io::Error,
+        /// What to do about it.
+        hint: &'static str,
+    },
+}
+
+/// A runtime directory that is ours for as long as this lives. The kernel lets go of the lock whatever way we end.
+#[derive(Debug)]
+pub(super) struct RuntimeDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RuntimeDir {
+    /// Makes the directory where it is missing, and takes it.
+    pub(super) fn take(dir: &Path) -> Result<Self, LockError> {
+        let failed = |doing, path: &Path| {
+            let path = path.display().to_string();
+            move |source: io::Error| {
+                let hint = match source.kind() {
+                    io::ErrorKind::PermissionDenied => "run watchdogd as root, or choose another --runtime-dir",
+                    _ => "choose another --runtime-dir",
+                };
+                LockError::Io { doing, path, source, hint }
+            }
+        };
+        if !dir.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed("make the directory", dir))?;
+            // The umask may have taken away what every user needs to reach the socket.
+            std::fs::set_permissions(dir, Permissions::from_mode(0o755))
+                .map_err(failed("set the permissions of", dir))?;
+        }
+        let file = dir.join("watchdogd.pid");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .open(&file)
+            .map_err(failed("open", &file))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                // The pid is a help to the reader: without it the refusal stands all the same.
+                let _ = (&mut lock).take(32).read_to_string(&mut pid);
+                return Err(LockError::Taken { dir: dir.display().to_string(), pid: pid.trim().to_owned() });
+            }
+            Err(error) => return Err(failed("lock", &file)(error.into())),
+        }
+        lock.set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(failed("write", &file))?;
+        Ok(Self { path: dir.to_owned(), _lock: lock })
+    }
+
+    /// Where the control socket is.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join("control.sock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_daemon_is_refused_and_told_the_pid_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = RuntimeDir::take(dir.path()).unwrap();
+        let refusal = RuntimeDir::take(dir.path()).unwrap_err();
+        assert!(matches!(&refusal, LockError::Taken { pid, .. } if *pid == std::process::id().to_string()));
+        drop(first);
+        RuntimeDir::take(dir.path()).expect("the lock ends with its holder");
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_made_for_every_user_to_enter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let taken = RuntimeDir::take(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(taken.socket(), path.join("control.sock"));
+    }
+
+    #[test]
+    fn a_pid_longer_than_the_new_one_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("watchdogd.pid"), "99999999999\n").unwrap();
+        let _taken = RuntimeDir::take(dir.path()).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("watchdogd.pid")).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_a_directory_is_named_with_the_next_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let message = RuntimeDir::take(&file.join("below")).unwrap_err().to_string();
+        assert!(message.contains("file/below") && message.contains("--runtime-dir"), "{message}");
+    }
+}

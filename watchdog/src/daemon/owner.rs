@@ -1,0 +1,96 @@
+//! Starts the thread that owns the engine. It has a runtime of its own, so that no client's request, however large its
+//! answer, keeps an event waiting.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::{Core, Facts};
+use super::hands::{self, Loaded};
+use super::metrics::Metrics;
+use super::pump::{Pump, Rings};
+use super::request::Request;
+use crate::api::Tracking;
+use crate::config::Config;
+use crate::host::capability;
+use crate::kernel::Streams;
+
+/// Stack of the thread. Only what is touched counts.
+const STACK: usize = 1 << 20;
+
+/// The handles on the thread.
+pub(super) struct Owner {
+    /// Told when the table has been built and checked.
+    pub(super) ready: oneshot::Receiver<()>,
+    /// To be told when it shall end.
+    pub(super) stop: oneshot::Sender<()>,
+    /// Told why it ended; closed without a word when it was asked to, or panicked.
+    pub(super) ended: oneshot::Receiver<io::Error>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// When it or one of its helpers cannot be started.
+pub(super) fn start(
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    requests: mpsc::Receiver<Request>,
+) -> io::Result<Owner> {
+    let (say_ready, ready) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel();
+    let (say_ended, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
+        let result = runtime.block_on(follow(config, metrics, requests, say_ready, stopped));
+        // The programs are detached by their own thread, which ends with the process if not before.
+        runtime.shutdown_background();
+        if let Err(error) = result {
+            // Nobody to hear it: the daemon is stopping.
+            let _ = say_ended.send(error);
+        }
+    })?;
+    Ok(Owner { ready, stop, ended })
+}
+
+async fn follow(
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    requests: mpsc::Receiver<Request>,
+    ready: oneshot::Sender<()>,
+    mut stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let (hands, reports, loaded) = hands::start(Arc::clone(&config))?;
+    let loaded = tokio::select! {
+        _ = &mut stop => return Ok(()),
+        loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
+    };
+    let rings = rings(loaded)?;
+    let facts = Facts {
+        tracking: Tracking { kernel_events: rings.is_some(), close_watch: false },
+        degraded: rings.is_none(),
+        capabilities: capability::probe(),
+        ..Facts::default()
+    };
+    let core = Core::new(config, metrics, facts);
+    Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
+}
+
+/// The rings, ready to be waited for; without them the daemon does with less, and says so.
+fn rings(loaded: Loaded) -> io::Result<Option<Rings>> {
+    match loaded {
+        Ok(Streams { lifecycle, memory }) => {
+            Ok(Some(Rings { lifecycle: lifecycle.into_stream()?, memory: memory.into_stream()? }))
+        }
+        Err(error) => {
+            tracing::warn!(
+                "degraded: {error}. Processes are followed by a look at /proc every second instead: short-lived ones \
+                 and those whose parents die first are missed, and orphans are reported late. \
+                 `watchdogctl doctor` says what this host lacks."
+            );
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The loop of the task that owns the engine: takes what comes in, in the order of its urgency, and has done what the
+//! engine asks for.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+
+use super::core::Core;
+use super::hands::{Hands, Look, Order, Probe, Report};
+use super::request::Request;
+use super::rescan::Rescan;
+use crate::engine::effect::Effect;
+use crate::engine::input::{Input, KernelEvent};
+use crate::host::clock;
+use crate::kernel::EventStream;
+
+/// How often the engine is told that time has passed.
+const TICK: Duration = Duration::from_millis(250);
+/// Batches of lifecycle events that go before everything else, one after the other; then one other thing gets its turn.
+const STREAK: u32 = 16;
+
+/// The rings of the kernel's programs.
+pub(super) struct Rings {
+    /// What lives and dies.
+    pub(super) lifecycle: EventStream,
+    /// Steps of memory.
+    pub(super) memory: EventStream,
+}
+
+/// How far the table is. The programs are attached by then, and their events are kept, not lost, at every stage.
+enum Stage {
+    /// The first scan is under way. What happened meanwhile is told after it.
+    Building(Vec<KernelEvent>),
+    /// The second is: for what was forked between the first and the tracking of its parent.
+    Checking,
+    /// The table is right.
+    Ready,
+}
+
+/// The loop's state.
+pub(super) struct Pump {
+    core: Core,
+    hands: Hands,
+    rings: Option<Rings>,
+    reports: mpsc::Receiver<Report>,
+    requests: mpsc::Receiver<Request>,
+    rescan: Rescan,
+    stage: Stage,
+    ready: Option<oneshot::Sender<()>>,
+    tick: Interval,
+    streak: u32,
+}
+
+/// What comes next.
+enum Turn {
+    Lifecycle(Vec<KernelEvent>),
+    Memory(Vec<KernelEvent>),
+    Report(Option<Report>),
+    Request(Option<Request>),
+    Tick,
+    Rescan,
+}
+
+impl Pump {
+    /// A loop that will say `ready` when the table has been built and checked.
+    pub(super) fn new(
+        core: Core,
+        hands: Hands,
+        rings: Option<Rings>,
+        reports: mpsc::Receiver<Report>,
+        requests: mpsc::Receiver<Request>,
+        ready: oneshot::Sender<()>,
+    ) -> Self {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let rescan = Rescan::wanted_at(Instant::now());
+        let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
+        Self { core, hands, rings, reports, requests, rescan, stage, ready, tick, streak }
+    }
+
+    /// Runs until `stop` is told, or a hand has gone.
+    ///
+    /// # Errors
+    /// When a ring cannot be read, or a thread has ended that must not.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> io::Result<()> {
+        loop {
+            let turn = tokio::select! {
+                biased;
+                _ = &mut stop => return Ok(()),
+                turn = self.next() => turn?,
+            };
+            let mut effects = Vec::new();
+            self.take(turn, &mut effects)?;
+            self.carry_out(effects)?;
+        }
+    }
+
+    /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
+    async fn next(&mut self) -> io::Result<Turn> {
+        let Self { rings, reports, requests, rescan, tick, streak, .. } = self;
+        let (mut lives, mut steps) = (Vec::new(), Vec::new());
+        let (lifecycle, memory) = match rings {
+            Some(Rings { lifecycle, memory }) => (Some(lifecycle), Some(memory)),
+            None => (None, None),
+        };
+        let others = async {
+            tokio::select! {
+                report = reports.recv() => Ok(Turn::Report(report)),
+                request = requests.recv() => Ok(Turn::Request(request)),
+                read = read(memory, &mut steps) => read.map(|()| Turn::Memory(steps)),
+                _ = tick.tick() => Ok(Turn::Tick),
+                () = due(rescan.due()) => Ok(Turn::Rescan),
+            }
+        };
+        let tired = *streak >= STREAK;
+        tokio::select! {
+            biased;
+            read = read(lifecycle, &mut lives), if !tired => {
+                *streak += 1;
+                read.map(|()| Turn::Lifecycle(lives))
+            }
+            other = others => {
+                *streak = 0;
+                other
+            }
+            () = std::future::ready(()), if tired => {
+                *streak = 0;
+                Ok(Turn::Lifecycle(Vec::new()))
+            }
+        }
+    }
+
+    fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
+        let now = clock::now();
+        match turn {
+            Turn::Lifecycle(mut events) => match &mut self.stage {
+                Stage::Building(held) => held.append(&mut events),
+                Stage::Checking | Stage::Ready => self.tell_all(events, effects),
+            },
+            Turn::Memory(events) => self.tell_all(events, effects),
+            Turn::Report(None) => return Err(io::Error::other("every thread that reads the host has ended")),
+            Turn::Report(Some(report)) => self.learn(report, effects),
+            // Nobody is left to ask: the daemon is about to stop.
+            Turn::Request(None) => {}
+            Turn::Request(Some(request)) => {
+                if let Request::Reconfigure(config, _) = &request {
+                    self.order(Order::Configure(Arc::clone(config)))?;
+                }
+                self.core.answer(now, request, effects);
+            }
+            Turn::Tick => self.core.tick(now, effects),
+            Turn::Rescan => {
+                self.rescan.started(Instant::now());
+                self.order(Order::Scan)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_all(&mut self, events: Vec<KernelEvent>, effects: &mut Vec<Effect>) {
+        let now = clock::now();
+        for event in events {
+            self.core.tell(now, Input::Kernel(event), effects);
+        }
+    }
+
+    fn learn(&mut self, report: Report, effects: &mut Vec<Effect>) {
+        let now = clock::now();
+        match report {
+            Report::Input(Input::Scan(scan)) => {
+                self.rescan.ended();
+                self.core.tell(now, Input::Scan(scan), effects);
+                self.advance(effects);
+            }
+            Report::Input(input) => self.core.tell(now, input, effects),
+            Report::Lost { lifecycle, memory } => self.core.lost(now, lifecycle, memory, effects),
+            Report::CloseWatch(on) => self.core.facts_mut().tracking.close_watch = on,
+            Report::NoScan => {
+                self.rescan.ended();
+                self.rescan.want();
+            }
+        }
+    }
+
+    /// A scan is in the table: what was held is told, and the next stage begins.
+    fn advance(&mut self, effects: &mut Vec<Effect>) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Ready) {
+            Stage::Building(held) => {
+                self.tell_all(held, effects);
+                self.rescan = Rescan::wanted_at(Instant::now());
+                Stage::Checking
+            }
+            Stage::Checking => {
+                self.core.facts_mut().ready = true;
+                if let Some(ready) = self.ready.take() {
+                    // Nobody waits for it: the daemon is stopping.
+                    let _ = ready.send(());
+                }
+                Stage::Ready
+            }
+            Stage::Ready => Stage::Ready,
+        };
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
+        let mut looks = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Track(process, lineage) => self.order(Order::Track(process, lineage))?,
+                Effect::Untrack(process) => self.order(Order::Untrack(process))?,
+                Effect::CloseWatch(on) => self.order(Order::CloseWatch(on))?,
+                Effect::Inspect(process) => looks.push(process),
+                Effect::Rescan => self.rescan.want(),
+                Effect::MeasureShared(process) => self.probe(Probe::Shared(process))?,
+                Effect::FindContainers { client, from, to } => self.probe(Probe::Containers { client, from, to })?,
+                Effect::Journal(_) | Effect::Latency(_) => {
+                    debug_assert!(false, "the core keeps these to itself");
+                }
+            }
+        }
+        if looks.is_empty() {
+            return Ok(());
+        }
+        let peers = self.core.peers();
+        self.hands.inspector.send(Look { processes: looks, peers }).map_err(|_| gone("inspector"))
+    }
+
+    fn order(&self, order: Order) -> io::Result<()> {
+        self.hands.tracer.send(order).map_err(|_| gone("tracer"))
+    }
+
+    fn probe(&self, probe: Probe) -> io::Result<()> {
+        self.hands.prober.send(probe).map_err(|_| gone("prober"))
+    }
+}
+
+async fn read(ring: Option<&mut EventStream>, events: &mut Vec<KernelEvent>) -> io::Result<()> {
+    match ring {
+        Some(ring) => ring.next(events).await,
+        None => pending().await,
+    }
+}
+
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+fn gone(thread: &str) -> io::Error {
+    io::Error::other(format!("the thread `{thread}` has ended"))
+}

@@ -1,0 +1,99 @@
+//! What others ask of the task that owns the engine, and how they ask.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::journal::Feed;
+use super::metrics::Scrape;
+use crate::api::{Adopted, Findings, Status, Subject, Tree};
+use crate::config::Config;
+use crate::engine::id::BootTime;
+use crate::engine::view::Viewer;
+
+/// How long an answer may take before the asker is told that there is none.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests that wait at most; whoever comes then waits outside.
+const WAITING: usize = 64;
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<T>;
+
+/// One request.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// How the daemon and its host are.
+    Status(Viewer, Reply<Status>),
+    /// Sessions with their processes.
+    Tree(Viewer, Reply<Tree>),
+    /// The open findings, or all that are remembered.
+    Findings {
+        /// Who asks.
+        viewer: Viewer,
+        /// Closed ones too.
+        all: bool,
+        /// Where the answer goes.
+        reply: Reply<Findings>,
+    },
+    /// Events since a moment, or all that are left.
+    Events(Viewer, Option<BootTime>, Reply<VecDeque<Bytes>>),
+    /// Events since a moment and those to come, or only those.
+    Follow(Viewer, Option<BootTime>, Reply<Feed>),
+    /// A person says that processes are meant to stay.
+    Adopt(Viewer, Subject, Reply<Result<Adopted, AdoptError>>),
+    /// The states of `/metrics`.
+    Scrape(Reply<Scrape>),
+    /// Whether the table has been built.
+    Ready(Reply<bool>),
+    /// Take a new configuration.
+    Reconfigure(Arc<Config>, Reply<()>),
+}
+
+/// Why nothing was adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum AdoptError {
+    /// No session has such a process.
+    #[error("pid {0} belongs to no session: `watchdogctl tree` lists those that do")]
+    NoProcess(u32),
+    /// No such session, or nothing of it is alive.
+    #[error("session {0} has no living process: `watchdogctl tree` lists those that have")]
+    NoSession(u64),
+    /// It is somebody else's.
+    #[error("that belongs to another user: only its owner and root may adopt it")]
+    NotYours,
+}
+
+/// The owner of the engine did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the daemon did not answer within {} s: it is starting, stopping or overloaded; try again", PATIENCE.as_secs())]
+pub(super) struct NoAnswer;
+
+/// The way to the task that owns the engine.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    requests: mpsc::Sender<Request>,
+}
+
+/// An asker, and the end at which its requests come out.
+pub(super) fn channel() -> (Asker, mpsc::Receiver<Request>) {
+    let (requests, inbox) = mpsc::channel(WAITING);
+    (Asker { requests }, inbox)
+}
+
+impl Asker {
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// When there is none within [`PATIENCE`].
+    pub(super) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, NoAnswer> {
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            self.requests.send(request(reply)).await.map_err(|_| NoAnswer)?;
+            answer.await.map_err(|_| NoAnswer)
+        };
+        tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer))
+    }
+}

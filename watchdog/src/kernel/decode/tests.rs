@@ -1,0 +1,222 @@
+use proptest::prelude::*;
+use watchdog_common::{Lineage as RawLineage, LineageFlags};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::*;
+use crate::engine::id::Ticks;
+
+const TICK: u64 = raw::NANOS_PER_TICK;
+
+fn header(kind: RecordKind) -> Header {
+    Header { at: 5_000, start: 7 * TICK + 3, tgid: 42, uid: 1000, kind: kind as u32, cpu: 1 }
+}
+
+fn who() -> ProcessId {
+    ProcessId { pid: Pid(42), start_time: Ticks(7) }
+}
+
+fn exec_bytes(path: &[u8], argv: &[u8], argv_total: u32) -> Vec<u8> {
+    let record = ExecRecord {
+        header: header(RecordKind::Exec),
+        comm: *b"sleep\0\0\0\0\0\0\0\0\0\0\0",
+        ppid: 41,
+        argv_total,
+        path_len: path.len() as u16,
+        argv_len: argv.len() as u16,
+        ..ExecRecord::default()
+    };
+    [record.as_bytes(), path, argv].concat()
+}
+
+fn exit_with(status: u32, maxrss: u64, inherited_peak: u64, hiwater_rss: u64) -> Exit {
+    let record = ExitRecord {
+        header: header(RecordKind::Exit),
+        maxrss,
+        inherited_peak,
+        hiwater_rss,
+        status,
+        ..ExitRecord::default()
+    };
+    match decode(record.as_bytes()) {
+        Ok(KernelEvent::Exit(exit)) => exit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_fork_keeps_the_childs_lineage() {
+    let record = ForkRecord {
+        header: header(RecordKind::Fork),
+        lineage: RawLineage {
+            root_start: 2 * TICK,
+            parent_start: 3 * TICK + 1,
+            root: 10,
+            parent: 11,
+            depth: 2,
+            flags: LineageFlags::FORKED | LineageFlags::PROVISIONAL,
+        },
+        comm: *b"node\0garbage\0\0\0\0",
+    };
+    let expected = Fork {
+        at: BootTime(5_000),
+        process: who(),
+        lineage: Lineage {
+            root: ProcessId { pid: Pid(10), start_time: Ticks(2) },
+            parent: Some(ProcessId { pid: Pid(11), start_time: Ticks(3) }),
+            depth: 2,
+            provisional: true,
+            forked: true,
+            witness: false,
+        },
+        uid: Uid(1000),
+        comm: "node".to_owned(),
+    };
+    assert_eq!(decode(record.as_bytes()), Ok(KernelEvent::Fork(expected)));
+}
+
+#[test]
+fn an_execs_path_and_arguments_stand_behind_it() {
+    let Ok(KernelEvent::Exec(exec)) = decode(&exec_bytes(b"/bin/sleep", b"sleep\0\x30\0", 8)) else { panic!() };
+    assert_eq!(exec.image.path, "/bin/sleep");
+    assert_eq!(exec.image.argv, ["sleep", "0"]);
+    assert!(!exec.image.truncated);
+    assert_eq!((exec.comm.as_str(), exec.ppid, exec.lineage.parent), ("sleep", Pid(41), None));
+}
+
+#[test]
+fn empty_arguments_are_arguments_and_no_argv_is_none() {
+    let argv = |bytes: &[u8]| match decode(&exec_bytes(b"/x", bytes, bytes.len() as u32)) {
+        Ok(KernelEvent::Exec(exec)) => exec.image.argv,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(argv(b"a\0\0b\0"), ["a", "", "b"]);
+    assert_eq!(argv(b"\0"), [""]);
+    assert!(argv(b"").is_empty());
+    assert_eq!(argv(b"\xff\0"), ["\u{fffd}"]);
+}
+
+#[test]
+fn an_argv_that_did_not_travel_whole_is_truncated() {
+    let Ok(KernelEvent::Exec(exec)) = decode(&exec_bytes(b"/x", b"x\0lon", 900)) else { panic!() };
+    assert!(exec.image.truncated);
+    assert_eq!(exec.image.argv, ["x", "lon"]);
+}
+
+#[test]
+fn lengths_that_cannot_be_are_refused() {
+    let mut bytes = exec_bytes(b"/bin/sleep", b"sleep\0", 6);
+    bytes.pop();
+    assert_eq!(decode(&bytes), Err(DecodeError::BadText { path: 10, argv: 6, len: 15 }));
+    assert_eq!(decode(&[0; 31]), Err(DecodeError::NoHeader(31)));
+    assert_eq!(decode(&[0; 32]), Err(DecodeError::UnknownKind(0)));
+    let cut_off = header(RecordKind::Signal);
+    assert_eq!(decode(cut_off.as_bytes()), Err(DecodeError::TooShort { kind: RecordKind::Signal, len: 32 }));
+}
+
+#[test]
+fn a_wait_status_is_a_code_or_a_signal() {
+    assert_eq!(exit_with(3 << 8, 0, 0, 0).status, Some(ExitStatus::Code(3)));
+    assert_eq!(exit_with(9, 0, 0, 0).status, Some(ExitStatus::Signal(9)));
+    // With the bit of a core dump.
+    assert_eq!(exit_with(0x80 | 11, 0, 0, 0).status, Some(ExitStatus::Signal(11)));
+}
+
+#[test]
+fn the_peak_is_the_last_programs_or_not_told() {
+    let peak = |maxrss, inherited, hiwater| exit_with(0, maxrss, inherited, hiwater).peak;
+    assert_eq!(peak(500, 400, 30), Some(pages(30)));
+    assert_eq!(peak(500, 400, 0), Some(pages(500)));
+    assert_eq!(peak(500, 500, 0), None);
+    assert_eq!(peak(0, 0, 0), None);
+}
+
+#[test]
+fn a_victim_without_a_start_has_no_identity() {
+    let mut record = OomRecord { header: header(RecordKind::Oom), trigger: 9, ..OomRecord::default() };
+    let oom = |record: &OomRecord| match decode(record.as_bytes()) {
+        Ok(KernelEvent::Oom(oom)) => oom,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((oom(&record).process, oom(&record).trigger), (Some(who()), Pid(9)));
+    record.header.start = 0;
+    assert_eq!((oom(&record).process, oom(&record).pid), (None, Pid(42)));
+}
+
+#[test]
+fn counters_below_zero_are_nothing_and_zombies_hold_nothing() {
+    let mut record = SampleRecord {
+        start: 7 * TICK,
+        tgid: 42,
+        ppid: 1,
+        pages: [-3, 10, 1, 2],
+        hiwater_rss: 20,
+        ..SampleRecord::default()
+    };
+    let taken = sample(BootTime(1), &record);
+    assert_eq!(taken.process, who());
+    assert_eq!(taken.memory.file, Bytes(0));
+    assert_eq!(taken.memory.charged(), pages(13));
+    assert_eq!(taken.memory.peak, pages(20));
+
+    record.flags = SampleFlags::ZOMBIE | SampleFlags::TTY;
+    let taken = sample(BootTime(1), &record);
+    assert_eq!(taken.memory, Memory::default());
+    assert!(taken.zombie && taken.tty == Some(true));
+}
+
+/// Bytes of a record of each kind, to be damaged.
+fn whole_records() -> Vec<Vec<u8>> {
+    fn bytes<T: IntoBytes + Immutable>(record: T) -> Vec<u8> {
+        record.as_bytes().to_vec()
+    }
+    vec![
+        bytes(ForkRecord { header: header(RecordKind::Fork), ..ForkRecord::default() }),
+        exec_bytes(b"/usr/bin/node", b"node\0server.js\0", 15),
+        bytes(ExitRecord { header: header(RecordKind::Exit), ..ExitRecord::default() }),
+        bytes(OomRecord { header: header(RecordKind::Oom), ..OomRecord::default() }),
+        bytes(SignalRecord { header: header(RecordKind::Signal), ..SignalRecord::default() }),
+        bytes(MemoryStepRecord { header: header(RecordKind::MemoryStep), ..MemoryStepRecord::default() }),
+        bytes(ReclaimRecord { header: header(RecordKind::Reclaim), ..ReclaimRecord::default() }),
+    ]
+}
+
+#[test]
+fn a_whole_record_of_every_kind_is_an_event() {
+    let records = whole_records();
+    assert_eq!(records.len(), RecordKind::ALL.len());
+    for record in records {
+        assert!(decode(&record).is_ok());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_an_event_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        let decoded = decode(&bytes);
+        prop_assert!(bytes.len() >= size_of::<Header>() || decoded == Err(DecodeError::NoHeader(bytes.len())));
+    }
+
+    #[test]
+    fn damaged_records_are_an_event_or_an_error(
+        which in 0..RecordKind::ALL.len(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..16),
+        len in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = whole_records().swap_remove(which);
+        for (at, value) in damage {
+            // The kind stays, so that what comes after it is read.
+            let at = at.index(bytes.len());
+            if !(24..28).contains(&at) {
+                bytes[at] = value;
+            }
+        }
+        let kept = len.index(bytes.len() + 1);
+        let whole = decode(&bytes);
+        if kept < size_of::<Header>() {
+            prop_assert_eq!(decode(&bytes[..kept]), Err(DecodeError::NoHeader(kept)));
+        } else if kept < bytes.len() && which != 1 {
+            prop_assert!(decode(&bytes[..kept]).is_err());
+        }
+        prop_assert!(which == 1 || whole.is_ok());
+    }
+}

@@ -1,0 +1,262 @@
+//! The life of the real daemon: how it starts, what it refuses, how it ends. Each test has a runtime directory of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A daemon that says `ready` or fails must do so in this time, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn watchdogd(runtime_dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
+    command.arg("--runtime-dir").arg(runtime_dir).args(["--listen", "127.0.0.1:0"]);
+    command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a daemon that is expected to fail.
+fn refused(command: &mut Command) -> (ExitStatus, String) {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    (status, String::from_utf8_lossy(&stderr).into_owned())
+}
+
+struct Daemon {
+    child: Child,
+    log: mpsc::Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it is ready.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (line, log) = mpsc::channel();
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|text| line.send(text)));
+        let mut daemon = Self { child, log, said: Vec::new() };
+        daemon.wait_for("ready");
+        daemon
+    }
+
+    /// The next line of the log that holds this text.
+    fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.log.recv_timeout(left) else {
+                panic!("the daemon never said {text:?}; it said {:#?}", self.said)
+            };
+            self.said.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn metrics_address(&self) -> String {
+        let line = self.said.iter().find(|line| line.contains("ready")).unwrap();
+        let (_, rest) = line.split_once("http://").unwrap();
+        rest.split_once('/').unwrap().0.to_owned()
+    }
+
+    /// Waits for the end; how it ended, and how long that took.
+    fn end(mut self) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        let status = self.child.wait().unwrap();
+        (status, began.elapsed())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A test that failed leaves no daemon behind; one that ended is past killing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn http(mut stream: impl Read + Write, request: &str) -> (u16, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+fn get(stream: impl Read + Write, path: &str) -> (u16, String) {
+    http(stream, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+fn status(runtime_dir: &Path) -> Value {
+    let stream = UnixStream::connect(runtime_dir.join("control.sock")).unwrap();
+    let (code, body) = get(stream, "/v1/status");
+    assert_eq!(code, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+#[test]
+fn it_serves_when_ready_and_stops_cleanly_on_either_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(&mut watchdogd(dir.path()));
+        assert_eq!(status(dir.path())["pid"], daemon.child.id());
+        let scraper = || TcpStream::connect(daemon.metrics_address()).unwrap();
+        assert_eq!(get(scraper(), "/healthz").0, 200);
+        let (code, metrics) = get(scraper(), "/metrics");
+        assert_eq!(code, 200);
+        assert!(metrics.contains("\nagent_watchdog_breaker_open 0\n"), "{metrics}");
+        daemon.signal(signal);
+        let (ended, took) = daemon.end();
+        assert_eq!(ended.code(), Some(0));
+        assert!(took < Duration::from_secs(1), "stopping took {took:?}");
+        assert!(!dir.path().join("control.sock").exists());
+    }
+}
+
+#[test]
+fn it_stops_in_time_with_clients_that_hang_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&mut watchdogd(dir.path()));
+    let mut follower = UnixStream::connect(dir.path().join("control.sock")).unwrap();
+    follower.write_all(b"GET /v1/events?follow=true HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut first = [0; 8];
+    follower.read_exact(&mut first).unwrap();
+    let mut half = UnixStream::connect(dir.path().join("control.sock")).unwrap();
+    half.write_all(b"GET /v1/tr").unwrap();
+    daemon.signal(Signal::TERM);
+    let (ended, took) = daemon.end();
+    assert_eq!(ended.code(), Some(0));
+    assert!(took < Duration::from_secs(1), "stopping took {took:?}");
+}
+
+#[test]
+fn a_second_one_on_the_same_directory_is_refused_and_the_first_lives_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&mut watchdogd(dir.path()));
+    let (status_of_second, message) = refused(&mut watchdogd(dir.path()));
+    assert_eq!(status_of_second.code(), Some(1), "{message}");
+    assert!(message.contains(&format!("pid {}", daemon.child.id())), "{message}");
+    assert_eq!(status(dir.path())["pid"], daemon.child.id());
+}
+
+#[test]
+fn what_a_killed_daemon_left_behind_is_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    let killed = Daemon::start(&mut watchdogd(dir.path()));
+    killed.signal(Signal::KILL);
+    killed.end();
+    assert!(dir.path().join("control.sock").exists(), "there is nothing to clean up");
+    let daemon = Daemon::start(&mut watchdogd(dir.path()));
+    assert_eq!(status(dir.path())["pid"], daemon.child.id());
+}
+
+#[test]
+fn an_address_in_use_is_named_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
+    let (status, message) = refused(command.arg("--runtime-dir").arg(dir.path()).args(["--listen", &address]));
+    assert_eq!(status.code(), Some(1), "{message}");
+    assert!(message.contains(&address) && message.contains("--listen off"), "{message}");
+}
+
+#[test]
+fn a_configuration_that_is_named_must_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("missing.toml");
+    let (status, message) = refused(watchdogd(dir.path()).arg("--config").arg(&file));
+    assert_eq!(status.code(), Some(1), "{message}");
+    assert!(message.contains("missing.toml"), "{message}");
+}
+
+#[test]
+fn a_reload_takes_a_good_configuration_and_refuses_a_bad_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    fs::write(&file, "").unwrap();
+    let mut daemon = Daemon::start(watchdogd(dir.path()).arg("--config").arg(&file));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("was read again");
+    fs::write(&file, "[tracking]\nclose_wotch = \"auto\"\n").unwrap();
+    daemon.signal(Signal::HUP);
+    let refusal = daemon.wait_for("stays as it was");
+    assert!(refusal.contains("config.toml") && refusal.contains("close_wotch"), "{refusal}");
+    assert_eq!(status(dir.path())["pid"], daemon.child.id());
+}
+
+#[test]
+fn a_log_of_json_is_json_to_the_last_line_and_says_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = watchdogd(dir.path());
+    let mut daemon = Daemon::start(command.args(["--foreground-log", "json"]).env("RUST_LOG", "error"));
+    daemon.signal(Signal::TERM);
+    daemon.child.wait().unwrap();
+    daemon.said.extend(daemon.log.iter());
+    let lines: Vec<Value> = daemon.said.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ready = |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("ready: "));
+    assert_eq!(lines.iter().filter(ready).count(), 1, "{lines:#?}");
+}
+
+#[test]
+fn readiness_reloading_and_stopping_are_told_to_the_service_manager() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hear = || {
+        let mut message = [0; 256];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let daemon = Daemon::start(watchdogd(dir.path()).env("NOTIFY_SOCKET", &path));
+    assert_eq!(hear().trim(), "READY=1");
+    daemon.signal(Signal::HUP);
+    let reloading = hear();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert_eq!(hear().trim(), "READY=1");
+    daemon.signal(Signal::TERM);
+    assert_eq!(hear().trim(), "STOPPING=1");
+}
+
+/// The daemon where a user without any privilege can run it.
+fn for_everybody(dir: &Path) -> PathBuf {
+    let program = dir.join("watchdogd");
+    fs::copy(env!("CARGO_BIN_EXE_watchdogd"), &program).unwrap();
+    program
+}
+
+#[test]
+fn without_root_it_runs_degraded_and_says_what_that_costs() {
+    const NOBODY: u32 = 65_534;
+    let dir = tempfile::tempdir().unwrap();
+    let runtime_dir = dir.path().join("run");
+    fs::create_dir(&runtime_dir).unwrap();
+    let mut command = Command::new(for_everybody(dir.path()));
+    command.arg("--runtime-dir").arg(&runtime_dir).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    if rustix::process::geteuid().is_root() {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(&runtime_dir, Some(NOBODY), None).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let daemon = Daemon::start(&mut command);
+    let warning = daemon.said.iter().find(|line| line.contains("degraded")).expect("it says so");
+    assert!(warning.contains("/proc every second"), "{warning}");
+    let status = status(&runtime_dir);
+    assert_eq!(status["degraded"], true);
+    assert_eq!(status["tracking"]["kernel_events"], false);
+}

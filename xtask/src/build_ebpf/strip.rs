@@ -1,0 +1,25 @@
+//! Takes the debug information out: BTF has been made of it, and it is four fifths of the object.
+
+use anyhow::Context;
+use object::build::elf::{Builder, SectionData};
+use object::elf::SHT_STRTAB;
+
+/// The object without its DWARF sections and what relocates them.
+pub(super) fn debug_sections(object: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut builder = Builder::read(object).context("bpf-linker wrote something that is no ELF file")?;
+    for section in &mut builder.sections {
+        let name = section.name.as_slice();
+        if name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") {
+            section.delete = true;
+        }
+    }
+    builder.delete_orphans();
+    // LLVM keeps the names of sections and symbols in one table, this writer in two.
+    let names = builder.sections.add();
+    names.name = b".shstrtab".as_slice().into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    builder.write(&mut stripped).context("cannot write the object without debug information")?;
+    Ok(stripped)
+}
