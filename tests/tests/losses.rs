@@ -73,18 +73,18 @@ fn losses_are_counted_and_repaired() {
 #[test]
 fn a_map_that_is_too_small_hides_nothing() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 64\n", ..Options::default() });
+    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 256\n", ..Options::default() });
 
-    let agent = stage.agent("times 150 [ fork [ report child hold ] ] hold");
-    stage.all_reported("child", 150);
+    let agent = stage.agent("times 400 [ fork [ report child hold ] ] hold");
+    stage.all_reported("child", 400);
 
     table_equals_proc(&daemon, &stage, seconds(5.0));
     assert!(daemon.status().lost_events > 0, "what had no room in the map is counted as lost");
 
     // And what the kernel never tracked is still an orphan when its agent dies.
     stage.kill(agent);
-    daemon.eventually(seconds(5.0), "150 orphans", |look| {
+    daemon.eventually(seconds(5.0), "400 orphans", |look| {
         let orphans = look.tree.sessions.iter().flat_map(|session| &session.processes);
-        (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 150).then_some(())
+        (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 400).then_some(())
     });
 }
