@@ -20,6 +20,14 @@ pub use record::{
 /// (`include/asm-generic/param.h`), so `start_boottime / NANOS_PER_TICK` is field 22 of /proc/PID/stat.
 pub const NANOS_PER_TICK: u64 = 10_000_000;
 
+/// Whether two starts, in nanoseconds since boot, are one by the clock of /proc: userspace knows a start in ticks only,
+/// so an entry that it made holds the start of the tick.
+#[inline(always)]
+#[must_use]
+pub const fn same_start(a: u64, b: u64) -> bool {
+    a / NANOS_PER_TICK == b / NANOS_PER_TICK
+}
+
 /// The hash under which a file name stands in the map of possible agents: FNV-1a, 64 bits, over the bytes of one path
 /// component. Kernel programs and userspace must agree on it byte for byte.
 ///
@@ -48,6 +56,12 @@ pub const fn name_hash_step(hash: u64, byte: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starts_are_compared_by_the_tick() {
+        assert!(same_start(1_230_000_000, 1_239_999_999));
+        assert!(!same_start(1_239_999_999, 1_240_000_000));
+    }
 
     #[test]
     fn the_hash_is_fnv_1a() {

@@ -9,6 +9,7 @@ pub const ABSENT: u32 = u32::MAX;
 /// member; the programs then do without.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Offsets {
     /// `task_struct.pid`: the thread's id.
     pub task_pid: u32,
@@ -56,18 +57,49 @@ pub struct Offsets {
     pub mm_rss_stride: u32,
     /// `linux_binprm.filename`, a pointer.
     pub bprm_filename: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// `kernel_siginfo.si_code`.
+    pub siginfo_code: u32,
+}
+
+impl Offsets {
+    /// No member at all: what the object holds until userspace has filled it in.
+    pub const NONE: Self = Self {
+        task_pid: ABSENT,
+        task_tgid: ABSENT,
+        task_group_leader: ABSENT,
+        task_real_parent: ABSENT,
+        task_start_boottime: ABSENT,
+        task_comm: ABSENT,
+        task_cred: ABSENT,
+        task_mm: ABSENT,
+        task_signal: ABSENT,
+        task_exit_code: ABSENT,
+        cred_uid: ABSENT,
+        signal_live: ABSENT,
+        signal_flags: ABSENT,
+        signal_group_exit_code: ABSENT,
+        signal_maxrss: ABSENT,
+        signal_tty: ABSENT,
+        mm_arg_start: ABSENT,
+        mm_arg_end: ABSENT,
+        mm_hiwater_rss: ABSENT,
+        mm_owner: ABSENT,
+        mm_rss_stat: ABSENT,
+        mm_rss_stride: ABSENT,
+        bprm_filename: ABSENT,
+        siginfo_code: ABSENT,
+    };
 }
 
 /// What userspace decides for the programs at load time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Settings {
-    /// 1: every exec of an untracked process is a possible agent; 0: only names in the candidates map.
-    pub track_every_exec: u32,
     /// Close watch: a memory event is sent when the process's counters moved by this many pages since the last one.
     pub memory_step_pages: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<Offsets>() == 96);

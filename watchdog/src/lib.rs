@@ -3,3 +3,5 @@
 pub mod api;
 pub mod config;
 pub mod engine;
+pub mod host;
+pub mod kernel;

@@ -20,6 +20,16 @@ pub enum Effect {
     Rescan,
     /// Measure the process's proportional memory and answer with a sample.
     MeasureShared(ProcessId),
+    /// Look for containers that began in this span, and answer with
+    /// [`Input::Containers`](super::input::Input::Containers) for the client.
+    FindContainers {
+        /// The `docker run` (or podman, nerdctl) that asked for the container.
+        client: ProcessId,
+        /// No container of the client is older.
+        from: BootTime,
+        /// No container of the client is younger.
+        to: BootTime,
+    },
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
     /// Write into the journal.

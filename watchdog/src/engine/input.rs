@@ -17,6 +17,11 @@ pub enum Input {
     Scan(Scan),
     /// Memory of tracked processes.
     Samples(Vec<Sample>),
+    /// Every tracked process that is dead while its parent has not waited for it. Sent when the list changed.
+    Zombies(Vec<ProcessId>),
+    /// The living containers that a container client started, as far as their start tells; the answer to
+    /// [`Effect::FindContainers`](super::effect::Effect::FindContainers).
+    Containers(ProcessId, Vec<Container>),
     /// What /proc says about one process that a verdict is to be made of; `None` when it is gone.
     Inspected(ProcessId, Option<Inspection>),
     /// Memory of the host.
@@ -124,8 +129,8 @@ pub struct Exit {
     pub at: BootTime,
     /// Who.
     pub process: ProcessId,
-    /// How.
-    pub status: ExitStatus,
+    /// How; `None` when nobody saw it happen.
+    pub status: Option<ExitStatus>,
     /// The highest resident set of the program that it ran last, where the kernel's marks tell it.
     pub peak: Option<Bytes>,
 }
@@ -303,6 +308,19 @@ pub enum Stdin {
     Peer(Vec<ProcessId>),
     /// A pipe or socket whose other end nobody holds any more.
     Closed,
+}
+
+/// A container's first process, which is no descendant of the client that asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Its first process.
+    pub process: ProcessId,
+    /// The container's id, 64 hex digits.
+    pub id: String,
+    /// `docker`, `containerd` or `libpod`, as its cgroup names it.
+    pub runtime: String,
+    /// comm of its first process.
+    pub comm: String,
 }
 
 /// Memory of the host: /proc/meminfo and /proc/pressure/memory.

@@ -1,4 +1,7 @@
 //! The pure core: inputs in, effects out. It does no I/O, reads no clock, and knows no runtime.
+//!
+//! [`Engine::step`] takes one [`Input`] at one moment, brings the process table up to date ([`lifecycle`], [`merge`]),
+//! lets the detectors look at what changed ([`detect`]), and appends the [`Effect`]s that follow.
 
 pub mod classify;
 pub mod effect;
@@ -6,48 +9,209 @@ pub mod id;
 pub mod input;
 pub mod view;
 
+mod closewatch;
+mod detect;
+mod finding;
+mod keep;
+mod lifecycle;
+mod memory;
+mod merge;
+mod process;
+mod session;
+mod standing;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use self::effect::Effect;
+use self::effect::{Effect, Happening, JournalEntry};
+use self::finding::{Change, Findings, Key, Observation};
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
-use self::input::Input;
+use self::input::{Input, KernelEvent};
+use self::process::Process;
+use self::session::Sessions;
+use self::standing::Standing;
+use self::table::Table;
+use crate::api::ProcessKind;
 use crate::config::Config;
 
 /// The state machine. One task owns it.
 pub struct Engine {
     config: Arc<Config>,
+    keep: classify::Patterns,
+    table: Table,
+    sessions: Sessions,
+    findings: Findings,
+    orphans: detect::Orphans,
+    detached: detect::Detached,
+    abandoned: detect::Abandoned,
+    external: detect::External,
+    close_watch: closewatch::CloseWatchState,
+    merge: merge::Merge,
+    oom_kills: u64,
 }
 
 impl Engine {
     /// An engine that knows nothing yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
-        Self { config }
+        Self {
+            keep: classify::Patterns::new(&config.orphans.keep),
+            config,
+            table: Table::default(),
+            sessions: Sessions::default(),
+            findings: Findings::default(),
+            orphans: detect::Orphans::default(),
+            detached: detect::Detached::default(),
+            abandoned: detect::Abandoned::default(),
+            external: detect::External::default(),
+            close_watch: closewatch::CloseWatchState::default(),
+            merge: merge::Merge::default(),
+            oom_kills: 0,
+        }
     }
 
     /// Takes one input at the moment `now`, and appends what is to be done to `effects`.
-    pub fn step(&mut self, _now: BootTime, _input: Input, _effects: &mut Vec<Effect>) {}
+    pub fn step(&mut self, now: BootTime, input: Input, effects: &mut Vec<Effect>) {
+        let mut step = Step { engine: self, now, effects };
+        match input {
+            Input::Kernel(event) => step.kernel(event),
+            Input::Lost(records) => step.lost(records),
+            Input::Scan(scan) => step.merge(scan),
+            Input::Samples(samples) => samples.into_iter().for_each(|sample| step.sample(sample)),
+            Input::Zombies(zombies) => step.engine.table.set_zombies(&zombies, now),
+            Input::Containers(client, containers) => step.containers(client, containers),
+            Input::Inspected(process, inspection) => step.inspected(process, inspection),
+            Input::Host(host) => step.host(host),
+            Input::Adopt(process) => step.adopt(process),
+            Input::Tick => step.tick(),
+        }
+    }
 
-    /// Takes a new configuration; what is recognised already stays recognised.
-    pub fn reconfigure(&mut self, _now: BootTime, config: Arc<Config>, _effects: &mut Vec<Effect>) {
+    /// Takes a new configuration. What is recognised already stays recognised; what is meant to stay is judged anew.
+    pub fn reconfigure(&mut self, now: BootTime, config: Arc<Config>, effects: &mut Vec<Effect>) {
+        self.keep = classify::Patterns::new(&config.orphans.keep);
         self.config = config;
+        let mut step = Step { engine: self, now, effects };
+        step.judge_all();
+        step.review_close_watch();
+        step.tick();
     }
 
-    /// The tracked process that has this pid now.
+    /// The living process of a session that has this pid now.
     #[must_use]
-    pub fn process(&self, _pid: Pid) -> Option<ProcessId> {
-        None
+    pub fn process(&self, pid: Pid) -> Option<ProcessId> {
+        self.table.by_pid(pid).map(|process| process.id)
     }
 
-    /// The user of a process, for the decision whether somebody may act on it.
+    /// The user of a process, for the decision whether somebody may see it or act on it.
     #[must_use]
-    pub fn owner(&self, _process: ProcessId) -> Option<Uid> {
-        None
+    pub fn owner(&self, process: ProcessId) -> Option<Uid> {
+        self.table.get(process).map(|process| process.uid)
     }
 
-    /// The living processes of a session.
+    /// The living processes of a session; empty when there is no such session.
     #[must_use]
-    pub fn members(&self, _session: SessionId) -> Vec<ProcessId> {
-        Vec::new()
+    pub fn members(&self, session: SessionId) -> Vec<ProcessId> {
+        self.table.living().filter(|process| process.session == session).map(|process| process.id).collect()
+    }
+
+    /// The living agents: whoever holds the other end of a helper's stdin is one of these.
+    #[must_use]
+    pub fn agents(&self) -> Vec<ProcessId> {
+        self.table.living().filter(|process| process.is_agent()).map(|process| process.id).collect()
+    }
+
+    /// The living agent of a session: the launcher, or the agent behind it once that has gone.
+    fn agent_of(&self, session: SessionId) -> Option<&Process> {
+        let root = self.sessions.get(session)?.root;
+        let behind = || {
+            self.table.living().find(|process| process.session == session && process.kind == ProcessKind::Agent)
+        };
+        self.table.alive(root).or_else(behind)
+    }
+
+    fn standing(&self, process: &Process) -> Standing {
+        standing::standing(&self.table, &self.sessions, process)
+    }
+}
+
+/// One step: the engine, the moment, and where effects go.
+struct Step<'a> {
+    engine: &'a mut Engine,
+    now: BootTime,
+    effects: &'a mut Vec<Effect>,
+}
+
+impl Step<'_> {
+    fn kernel(&mut self, event: KernelEvent) {
+        if matches!(event, KernelEvent::Fork(_) | KernelEvent::Exec(_) | KernelEvent::Exit(_)) {
+            self.engine.orphans.changed();
+        }
+        match event {
+            KernelEvent::Fork(fork) => self.fork(fork),
+            KernelEvent::Exec(exec) => self.exec(exec),
+            KernelEvent::Exit(exit) => self.exit(&exit),
+            KernelEvent::Oom(oom) => self.oom(oom),
+            KernelEvent::Signal(signal) => self.signal(signal),
+            KernelEvent::MemoryStep(sample) => self.memory_step(sample),
+            KernelEvent::Reclaim(reclaim) => {
+                let stalled_us = u64::try_from(reclaim.stalled.as_micros()).unwrap_or(u64::MAX);
+                self.journal(reclaim.at, Some(reclaim.process), Happening::Reclaim { stalled_us });
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.engine.table.sweep(self.now);
+        self.engine.sessions.sweep(self.now);
+        self.tick_orphans();
+        self.tick_detached();
+        self.tick_abandoned();
+        self.tick_external();
+        self.measure_shared();
+        self.review_close_watch();
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn journal(&mut self, at: BootTime, process: Option<ProcessId>, what: Happening) {
+        let session = process.and_then(|id| self.engine.table.get(id)).map(|process| process.session);
+        self.effect(Effect::Journal(JournalEntry { at, process, session, what }));
+    }
+
+    /// Opens a finding or brings it up to date, and tells the journal what changed.
+    fn observe(&mut self, seen: Observation) {
+        let cause = seen.cause;
+        match self.engine.findings.observe(self.now, seen) {
+            Change::Opened(id) => {
+                self.effect(Effect::Latency(self.now.since(cause)));
+                self.journal_finding(id, "opened");
+            }
+            Change::Changed(id) => self.journal_finding(id, "changed"),
+            Change::Same => {}
+        }
+    }
+
+    fn close(&mut self, key: Key, because: &'static str) {
+        if let Some(id) = self.engine.findings.close(self.now, key, because) {
+            self.journal_finding(id, "closed");
+        }
+    }
+
+    fn journal_finding(&mut self, id: id::FindingId, change: &str) {
+        let Some(finding) = self.engine.findings.get(id) else { return };
+        let what = Happening::Finding {
+            finding: id,
+            kind: finding.seen.key.kind.name().to_owned(),
+            change: change.to_owned(),
+            summary: finding.seen.summary.clone(),
+        };
+        let (process, session) = (Some(finding.seen.subject), finding.seen.session);
+        self.effect(Effect::Journal(JournalEntry { at: self.now, process, session, what }));
     }
 }

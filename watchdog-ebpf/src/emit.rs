@@ -1,0 +1,83 @@
+//! The only writer of the rings.
+
+use aya_ebpf::{
+    helpers::{bpf_get_smp_processor_id, generated},
+    maps::RingBuf,
+};
+use watchdog_common::{ExecRecord, Header, LossCause, RecordKind};
+
+use crate::{
+    maps::{ExecScratch, LIFECYCLE, LOST, MEMORY},
+    task::Task,
+};
+
+/// The head of a record about the process that `leader` stands for. Three loads, two helper calls.
+#[inline(always)]
+pub fn header(kind: RecordKind, leader: Task) -> Header {
+    Header {
+        at: now(),
+        start: leader.start(),
+        tgid: leader.tgid(),
+        uid: leader.uid(),
+        kind: kind as u32,
+        // SAFETY: the helper has no precondition.
+        cpu: unsafe { bpf_get_smp_processor_id() as u32 },
+    }
+}
+
+/// CLOCK_BOOTTIME, nanoseconds. The helper came with Linux 5.8.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper has no precondition.
+    unsafe { generated::bpf_ktime_get_boot_ns() }
+}
+
+/// Sends a record about life and death.
+#[inline(always)]
+pub fn lifecycle<T: Copy + 'static>(kind: RecordKind, record: &T) {
+    send(&LIFECYCLE, kind, record);
+}
+
+/// Sends a record of close watch.
+#[inline(always)]
+pub fn memory<T: Copy + 'static>(kind: RecordKind, record: &T) {
+    send(&MEMORY, kind, record);
+}
+
+/// Sends an exec with as much text as it has: `text` bytes, at most the size of [`ExecScratch::text`].
+#[inline(always)]
+pub fn exec(scratch: &ExecScratch, text: usize) {
+    // SAFETY: the verifier proves that the range lies within the scratch's map value.
+    let sent = unsafe {
+        generated::bpf_ringbuf_output(
+            (&raw const LIFECYCLE).cast_mut().cast(),
+            (&raw const *scratch).cast_mut().cast(),
+            (size_of::<ExecRecord>() + text) as u64,
+            0,
+        )
+    };
+    if sent < 0 {
+        lost(RecordKind::Exec as u32);
+    }
+}
+
+/// Counts a loss, in a slot of [`LossCause`].
+#[inline(always)]
+pub fn lost(slot: u32) {
+    const { assert!(RecordKind::Reclaim as u32 <= LossCause::MAP_FULL) };
+    if let Some(count) = LOST.get_ptr_mut(slot) {
+        // SAFETY: the counter is this CPU's own, and preemption is off.
+        unsafe { *count += 1 };
+    }
+}
+
+#[inline(always)]
+fn send<T: Copy + 'static>(ring: &RingBuf, kind: RecordKind, record: &T) {
+    match ring.reserve::<T>(0) {
+        Some(mut entry) => {
+            entry.write(*record);
+            entry.submit(0);
+        }
+        None => lost(kind as u32),
+    }
+}

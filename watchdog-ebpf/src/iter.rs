@@ -1,0 +1,65 @@
+//! The sampler: one read gives the memory of every tracked process.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{bindings::seq_file, helpers::generated::bpf_seq_write};
+use watchdog_common::{LineageFlags, SampleFlags, SampleRecord};
+
+use crate::{lifecycle::tracked, task::Task};
+
+/// `struct bpf_iter__task` (kernel/bpf/task_iter.c).
+#[repr(C)]
+pub struct TaskIterator {
+    meta: *mut Meta,
+    task: *const c_void,
+}
+
+/// `struct bpf_iter_meta` (include/linux/bpf.h).
+#[repr(C)]
+struct Meta {
+    seq: *mut seq_file,
+    session_id: u64,
+    seq_num: u64,
+}
+
+/// `DEFINE_BPF_ITER_FUNC(task, struct bpf_iter_meta *meta, struct task_struct *task)`, since Linux 5.8. It visits every
+/// thread of the host, and once nothing, at the end.
+///
+/// Cost: a thread is three loads, an untracked process one look-up more; a tracked one adds a dozen loads and 64 bytes of
+/// output: 0.5 µs. aya-ebpf has no macro for iterators.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
+    // SAFETY: the kernel hands over a context of this layout; the verifier knows the types behind it.
+    let (meta, task) = unsafe { ((*ctx).meta, Task::from_argument((*ctx).task)) };
+    if task.is_null() {
+        return 0;
+    }
+    let leader = task.leader();
+    let mm = task.mm();
+    // A process whose first thread has exited lives on in the others, and its memory is found there.
+    if !task.is_leader() && (mm.is_null() || !leader.mm().is_null()) {
+        return 0;
+    }
+    let tgid = task.tgid();
+    let Some(entry) = tracked(tgid, leader) else { return 0 };
+    let flags = entry.lineage.flags;
+    if flags & LineageFlags::WITNESS != 0 {
+        return 0;
+    }
+    let zombie = if flags & LineageFlags::EXITED != 0 { SampleFlags::ZOMBIE } else { 0 };
+    let tty = if task.process().has_tty() { SampleFlags::TTY } else { 0 };
+    let record = SampleRecord {
+        start: leader.start(),
+        pages: if mm.is_null() { [0; 4] } else { mm.counters() },
+        hiwater_rss: mm.peak(),
+        tgid,
+        ppid: leader.parent().tgid(),
+        flags: zombie | tty,
+        reserved: 0,
+    };
+    // A buffer that is full ends the read, and the next one begins with this task again.
+    // SAFETY: `seq` is the iterator's own file, and the record lives on the stack.
+    unsafe { bpf_seq_write((*meta).seq, (&raw const record).cast(), size_of::<SampleRecord>() as u32) };
+    0
+}

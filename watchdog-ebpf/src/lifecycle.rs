@@ -1,0 +1,235 @@
+//! fork, exec, exit and the end of a zombie: what makes lineage exact.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
+use watchdog_common::{
+    ARGV_MAX, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
+    PATH_MAX, RecordKind, Tracked, name_hash_step, same_start,
+};
+
+use crate::{
+    emit,
+    maps::{CANDIDATES, ExecScratch, SCRATCH, TRACK_EVERY_EXEC, TRACKED},
+    task::{self, Task},
+};
+
+/// The entry of the process that `leader` stands for; `None` also when the entry is an earlier process's of that pid.
+///
+/// One map look-up; two loads more when there is an entry.
+#[inline(always)]
+pub fn tracked(tgid: u32, leader: Task) -> Option<&'static mut Tracked> {
+    let entry = TRACKED.get_ptr_mut(tgid)?;
+    // SAFETY: the verifier knows that the pointer is a map value. Other CPUs may write it at the same time: each field is
+    // then one of the two values, and only the flags of one and the same process are ever contended.
+    let entry = unsafe { &mut *entry };
+    same_start(entry.start, leader.start()).then_some(entry)
+}
+
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, all versions. It fires before the child can run.
+///
+/// Cost: an untracked process's fork is three loads and one look-up; a new thread two loads. A tracked fork adds an
+/// insert and a record.
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
+    let parent = Task::from_argument(ctx.arg::<*const c_void>(0));
+    let child = Task::from_argument(ctx.arg::<*const c_void>(1));
+    if !child.is_leader() {
+        return None;
+    }
+    let forker = parent.leader();
+    let entry = tracked(parent.tgid(), forker)?;
+    if entry.lineage.flags & LineageFlags::WITNESS != 0 {
+        return None;
+    }
+    let lineage = Lineage {
+        root_start: entry.lineage.root_start,
+        parent_start: forker.start(),
+        root: entry.lineage.root,
+        parent: parent.tgid(),
+        depth: entry.lineage.depth + 1,
+        flags: (entry.lineage.flags & LineageFlags::PROVISIONAL) | LineageFlags::FORKED,
+    };
+    // Tracked before it is announced: whoever reads the record finds the entry.
+    track(child, lineage, 0);
+    let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
+    emit::lifecycle(RecordKind::Fork, &record);
+    Some(())
+}
+
+/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, all versions. It fires when the new image
+/// is in place and has not run: comm, credentials and argv are the new ones. The leader is whoever called exec.
+///
+/// Cost: a tracked process's exec copies path and argv (2 KiB at most) into a record. An untracked one's is a look-up, the
+/// copy of the path, a hash over its bytes and two look-ups.
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
+    let task = Task::from_argument(ctx.arg::<*const c_void>(0));
+    let bprm = ctx.arg::<*const c_void>(2);
+    // SAFETY: one per CPU, and preemption is off.
+    let scratch = unsafe { &mut *SCRATCH.get_ptr_mut(0)? };
+    let tgid = task.tgid();
+    match tracked(tgid, task) {
+        Some(entry) if entry.lineage.flags & LineageFlags::WITNESS == 0 => {
+            let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
+            entry.lineage.flags &= !LineageFlags::FORKED;
+            entry.inherited_peak = task.process().maxrss();
+            announce_exec(scratch, task, entry.lineage, path_len);
+        }
+        // A witness that becomes an agent is one: a shell that was told to `exec` it.
+        _ => {
+            let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
+            if !may_be_agent(&scratch.text) {
+                return None;
+            }
+            let lineage = Lineage {
+                root_start: task.start(),
+                parent_start: 0,
+                root: tgid,
+                parent: 0,
+                depth: 0,
+                flags: LineageFlags::PROVISIONAL,
+            };
+            track(task, lineage, task.process().maxrss());
+            announce_exec(scratch, task, lineage, path_len);
+        }
+    }
+    Some(())
+}
+
+/// `TP_PROTO(struct task_struct *p, bool group_dead)`, since Linux 6.16. It fires before the address space is let go.
+///
+/// Cost: a thread's exit is one load; an untracked process's one look-up more; a tracked one's adds a record.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
+    let group_dead: u64 = ctx.arg(1);
+    if group_dead & 1 == 0 {
+        return None;
+    }
+    exited(Task::from_argument(ctx.arg::<*const c_void>(0)))
+}
+
+/// `TP_PROTO(struct task_struct *p)`, before Linux 6.16. It fires after the count of live threads was brought down, and
+/// after the address space was let go: peaks come from `signal->maxrss`.
+///
+/// Cost: as [`exit_told`]. When the last two threads exit at once, both may see that none is left; the flag
+/// [`LineageFlags::EXITED`] keeps all but the narrowest such race from being told twice.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn exit_counted(ctx: BtfTracePointContext) -> Option<()> {
+    let task = Task::from_argument(ctx.arg::<*const c_void>(0));
+    if !task.process().is_dead() {
+        return None;
+    }
+    exited(task)
+}
+
+/// `TP_PROTO(struct task_struct *p)`, all versions. It fires a grace period of RCU after the parent has waited.
+///
+/// Cost: a thread's is two loads; a process's one look-up more.
+#[btf_tracepoint(function = "sched_process_free")]
+pub fn free(ctx: BtfTracePointContext) -> Option<()> {
+    let task = Task::from_argument(ctx.arg::<*const c_void>(0));
+    if !task.is_leader() {
+        return None;
+    }
+    let tgid = task.tgid();
+    let entry = TRACKED.get_ptr_mut(tgid)?;
+    // SAFETY: as in `tracked`.
+    let start = unsafe { (*entry).start };
+    // The pid may be another process's by now, which then started later. An entry that is older than what is freed here
+    // was left behind by a race with userspace, and goes too.
+    if start / NANOS_PER_TICK <= task.start() / NANOS_PER_TICK {
+        let _ = TRACKED.remove(tgid);
+    }
+    Some(())
+}
+
+/// The last thread of a process is gone; `task` is that thread, which need not be the leader.
+#[inline(always)]
+fn exited(task: Task) -> Option<()> {
+    let tgid = task.tgid();
+    let leader = task.leader();
+    let entry = tracked(tgid, leader)?;
+    let flags = entry.lineage.flags;
+    if flags & LineageFlags::EXITED != 0 {
+        return None;
+    }
+    entry.lineage.flags = flags | LineageFlags::EXITED;
+    let inherited_peak = entry.inherited_peak;
+    let process = task.process();
+    let record = ExitRecord {
+        header: emit::header(RecordKind::Exit, leader),
+        maxrss: process.maxrss(),
+        inherited_peak,
+        hiwater_rss: task.mm().peak(),
+        status: process.wait_status(leader),
+        flags,
+        comm: leader.comm(),
+    };
+    if flags & LineageFlags::WITNESS != 0 {
+        let _ = TRACKED.remove(tgid);
+    }
+    emit::lifecycle(RecordKind::Exit, &record);
+    Some(())
+}
+
+/// Enters a process into the map, or counts that there was no room.
+#[inline(always)]
+fn track(leader: Task, lineage: Lineage, inherited_peak: u64) {
+    let tgid = leader.tgid();
+    let value = Tracked { lineage, start: leader.start(), inherited_peak };
+    if TRACKED.insert(tgid, value, 0).is_err() {
+        emit::lost(LossCause::MAP_FULL);
+    }
+}
+
+/// Fills in the rest of the record behind a path that is already there, and sends it.
+#[inline(always)]
+fn announce_exec(scratch: &mut ExecScratch, task: Task, lineage: Lineage, path_len: usize) {
+    // The verifier must see that the path's length has a bound.
+    let path_len = path_len & (PATH_MAX - 1);
+    let (start, total) = task.mm().arguments();
+    let wanted = if total > ARGV_MAX as u64 { ARGV_MAX } else { total as usize };
+    let argv_len = read_argv(&mut scratch.text, path_len, start, wanted);
+    scratch.record = ExecRecord {
+        header: emit::header(RecordKind::Exec, task),
+        lineage,
+        comm: task.comm(),
+        ppid: task.parent().tgid(),
+        argv_total: if total > u32::MAX as u64 { u32::MAX } else { total as u32 },
+        path_len: path_len as u16,
+        argv_len: argv_len as u16,
+        reserved: 0,
+    };
+    emit::exec(scratch, path_len + argv_len);
+}
+
+/// Copies argv behind the path; nothing when it is not to be had. Returns the bytes that were copied.
+#[inline(always)]
+fn read_argv(text: &mut [u8; PATH_MAX + ARGV_MAX], at: usize, start: u64, len: usize) -> usize {
+    // SAFETY: `at + len` is at most PATH_MAX - 1 + ARGV_MAX, as the verifier proves again.
+    let copied =
+        unsafe { generated::bpf_probe_read_user(text.as_mut_ptr().add(at).cast(), len as u32, start as *const c_void) };
+    if copied == 0 { len } else { 0 }
+}
+
+/// Whether the path's last component, or the one before it, is the name of a possible agent.
+#[inline(always)]
+fn may_be_agent(path: &[u8; PATH_MAX + ARGV_MAX]) -> bool {
+    if TRACK_EVERY_EXEC.get(0).is_some_and(|every| *every != 0) {
+        return true;
+    }
+    let mut last = FNV_OFFSET;
+    let mut before = FNV_OFFSET;
+    for &byte in &path[..PATH_MAX] {
+        match byte {
+            0 => break,
+            b'/' => {
+                before = last;
+                last = FNV_OFFSET;
+            }
+            byte => last = name_hash_step(last, byte),
+        }
+    }
+    CANDIDATES.get_ptr(last).is_some() || CANDIDATES.get_ptr(before).is_some()
+}

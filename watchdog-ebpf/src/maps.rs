@@ -1,0 +1,63 @@
+//! Every map, with its size and why.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+};
+use watchdog_common::{ARGV_MAX, ExecRecord, LossCause, PATH_MAX, Tracked};
+
+/// Who is tracked, by tgid: 48 bytes of value and some 60 of overhead each.
+///
+/// Preallocated, so that an insert in a fork cannot fail for want of memory, only for want of room (which is counted).
+/// Userspace sets the size at load: `[tracking] max_processes`. A freed element may be used again at once, so every
+/// reader compares the start of the process before it believes an entry.
+#[map]
+pub static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(65_536, 0);
+
+/// Names of possible agents, as [`watchdog_common::name_hash`]; the value is not used. A few dozen names are the rule.
+#[map]
+pub static CANDIDATES: HashMap<u64, u8> = HashMap::with_max_entries(4_096, 0);
+
+/// One switch: not 0 when every exec of an untracked process is a possible agent. A map rather than a constant because a
+/// new configuration may change it while the programs run.
+#[map]
+pub static TRACK_EVERY_EXEC: Array<u32> = Array::with_max_entries(1, 0);
+
+/// fork, exec, exit, signals and the OOM killer: about 8,000 forks or 1,500 execs before anything is lost.
+///
+/// The daemon maps each page of a ring twice, and both count as its memory, so this is as large as its budget allows.
+#[map]
+pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// Steps of memory and reclaim in close watch: about 3,600 records. A ring of their own, so that a burst of memory cannot
+/// push out a fork or an exit.
+#[map]
+pub static MEMORY: RingBuf = RingBuf::with_byte_size(256 << 10, 0);
+
+/// Records that found no room, per CPU, by the slots of [`LossCause`].
+#[map]
+pub static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossCause::SLOTS, 0);
+
+/// Where an exec's record is put together: it is too large for the 512 bytes of stack. Tracepoints run with preemption
+/// off, so one per CPU is enough.
+#[map]
+pub static SCRATCH: PerCpuArray<ExecScratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Close watch: pages (anonymous, shmem, swap) that were last reported, by tgid. Least recently used entries fall out:
+/// what is lost is a threshold, and the next fault reports again.
+#[map]
+pub static LAST_STEP: LruHashMap<u32, i64> = LruHashMap::with_max_entries(8_192, 0);
+
+/// Close watch: when a thread went into direct reclaim, by tid. Only as many threads reclaim at once as the host can run
+/// or block on writeback.
+#[map]
+pub static RECLAIM_START: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1_024, 0);
+
+/// The largest record of an exec.
+#[repr(C)]
+pub struct ExecScratch {
+    /// The fixed part.
+    pub record: ExecRecord,
+    /// The path, then argv directly behind it.
+    pub text: [u8; PATH_MAX + ARGV_MAX],
+}

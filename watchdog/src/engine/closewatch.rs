@@ -1,0 +1,74 @@
+//! When the memory programs are attached: they cost every process of the host, so only while it matters.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Step;
+use super::effect::Effect;
+use super::id::{BootTime, Bytes, ProcessId};
+use super::input::HostMemory;
+use crate::config::CloseWatch;
+
+/// The host is short of memory below this share of what it has.
+const SHORT_PERCENT: u64 = 10;
+/// A process whose growth would take all that is available within this time is a suspected runaway.
+const RUNAWAY_HORIZON: Duration = Duration::from_secs(60);
+/// Growth slower than this is not called one, however little there is. Bytes per second.
+const RUNAWAY_FLOOR: u64 = 32 * 1024 * 1024;
+/// Growth is measured over at least this long.
+const WINDOW: Duration = Duration::from_millis(200);
+/// After the last reason, close watch goes on for this long.
+const CALM: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct CloseWatchState {
+    on: bool,
+    pub(super) host: HostMemory,
+    reason_seen: Option<BootTime>,
+    /// Where each growing process was when its growth was last measured.
+    marks: HashMap<ProcessId, (BootTime, Bytes)>,
+}
+
+impl Step<'_> {
+    pub(super) fn host(&mut self, host: HostMemory) {
+        self.engine.close_watch.host = host;
+        let short = host.total.0 > 0 && host.available.0 < host.total.0 / 100 * SHORT_PERCENT;
+        if short {
+            self.engine.close_watch.reason_seen = Some(self.now);
+        }
+        self.review_close_watch();
+    }
+
+    /// A process's memory is now this much.
+    pub(super) fn grew(&mut self, process: ProcessId, at: BootTime, cost: Bytes) {
+        let state = &mut self.engine.close_watch;
+        let Some((since, before)) = state.marks.insert(process, (at, cost)) else { return };
+        let window = at.since(since);
+        if window < WINDOW {
+            state.marks.insert(process, (since, before));
+            return;
+        }
+        let grown = u128::from(cost.0.saturating_sub(before.0));
+        let per_second = u64::try_from(grown * 1_000_000_000 / window.as_nanos().max(1)).unwrap_or(u64::MAX);
+        let reach = per_second.saturating_mul(RUNAWAY_HORIZON.as_secs());
+        if per_second >= RUNAWAY_FLOOR && state.host.total.0 > 0 && reach >= state.host.available.0 {
+            state.reason_seen = Some(self.now);
+            self.review_close_watch();
+        }
+    }
+
+    pub(super) fn review_close_watch(&mut self) {
+        let state = &mut self.engine.close_watch;
+        let table = &self.engine.table;
+        state.marks.retain(|process, _| table.alive(*process).is_some());
+        let wanted = match self.engine.config.tracking.close_watch {
+            CloseWatch::Always => true,
+            CloseWatch::Never => false,
+            CloseWatch::Auto => state.reason_seen.is_some_and(|seen| self.now.since(seen) < CALM),
+        };
+        if wanted != state.on {
+            state.on = wanted;
+            self.effect(Effect::CloseWatch(wanted));
+        }
+    }
+}

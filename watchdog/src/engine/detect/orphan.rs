@@ -1,0 +1,254 @@
+//! Orphans: helpers whose nearest agent is dead. One dead agent is one group, and one finding.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::{FindingKind, Severity};
+use crate::engine::finding::{Key, Observation, Proposal};
+use crate::engine::id::{BootTime, Bytes, ProcessId};
+use crate::engine::keep::Verdict;
+use crate::engine::process::Process;
+use crate::engine::standing::Standing;
+use crate::engine::{Step, classify, effect::Effect};
+
+/// The longest that a finding waits for /proc to be looked at; the agent's death itself is certain.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// An open group is described anew this often, for its memory.
+const REFRESH: Duration = Duration::from_secs(2);
+/// How many members the evidence lists; the rest is counted.
+const LISTED: usize = 200;
+
+/// The groups that are open or about to be.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Orphans {
+    groups: BTreeMap<ProcessId, Group>,
+    /// Something happened that may have moved a process into a group, or out of one.
+    stale: bool,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// When the agent died.
+    died: BootTime,
+    /// Members that are being looked at.
+    waiting: BTreeSet<ProcessId>,
+    described: Option<BootTime>,
+}
+
+impl Orphans {
+    /// Processes came or went, or are judged otherwise: every group is described anew at the next tick.
+    pub(in crate::engine) fn changed(&mut self) {
+        self.stale = true;
+    }
+}
+
+impl Group {
+    fn new(died: BootTime) -> Self {
+        Self { died, waiting: BTreeSet::new(), described: None }
+    }
+}
+
+impl Step<'_> {
+    /// An agent died: whoever is left below it is looked at.
+    pub(in crate::engine) fn orphaned_by(&mut self, dead: ProcessId, at: BootTime) {
+        let Some(agent) = self.engine.table.get(dead) else { return };
+        if !agent.is_agent() {
+            return;
+        }
+        let below = self.engine.table.below(dead, |_| true);
+        let mut left: BTreeMap<ProcessId, BTreeSet<ProcessId>> = BTreeMap::new();
+        for process in below {
+            if let Some(process) = self.engine.table.alive(process)
+                && let Standing::Orphan { of } = self.engine.standing(process)
+            {
+                left.entry(of).or_default().insert(process.id);
+            }
+        }
+        for (of, members) in left {
+            for member in &members {
+                self.effect(Effect::Inspect(*member));
+            }
+            let group = self.engine.orphans.groups.entry(of).or_insert_with(|| Group::new(at));
+            group.waiting.extend(members);
+        }
+    }
+
+    /// A process was looked at: a group whose last open question that was is described.
+    pub(in crate::engine) fn orphan_inspected(&mut self, process: ProcessId) {
+        let ready: Vec<ProcessId> = self
+            .engine
+            .orphans
+            .groups
+            .iter_mut()
+            .filter_map(|(of, group)| (group.waiting.remove(&process) && group.waiting.is_empty()).then_some(*of))
+            .collect();
+        ready.into_iter().for_each(|of| self.describe_group(of));
+    }
+
+    /// A process came to be known, or is kept no longer: it may belong to a group, which may be its first sign.
+    pub(in crate::engine) fn may_be_orphan(&mut self, process: ProcessId) {
+        let Some(process) = self.engine.table.alive(process) else { return };
+        let Standing::Orphan { of } = self.engine.standing(process) else { return };
+        let (id, now) = (process.id, self.now);
+        let died = self.engine.table.get(of).and_then(Process::died).map_or(now, |(at, _)| at);
+        let group = self.engine.orphans.groups.entry(of).or_insert_with(|| Group::new(died));
+        if group.waiting.insert(id) {
+            self.effect(Effect::Inspect(id));
+        }
+    }
+
+    pub(in crate::engine) fn tick_orphans(&mut self) {
+        let (now, grace) = (self.now, self.engine.config.orphans.grace);
+        let stale = std::mem::take(&mut self.engine.orphans.stale);
+        let due: Vec<ProcessId> = self
+            .engine
+            .orphans
+            .groups
+            .iter()
+            .filter(|(_, group)| match group.described {
+                None => now.since(group.died) >= PATIENCE || group.waiting.is_empty(),
+                Some(described) => {
+                    let graceful = |at: BootTime| at.since(group.died) < grace;
+                    stale || now.since(described) >= REFRESH || graceful(described) != graceful(now)
+                }
+            })
+            .map(|(of, _)| *of)
+            .collect();
+        due.into_iter().for_each(|of| self.describe_group(of));
+    }
+
+    /// Says what a group is now: opens its finding, brings it up to date, or closes it.
+    fn describe_group(&mut self, of: ProcessId) {
+        let key = Key { kind: FindingKind::Orphan, about: of };
+        let members = self.left_behind(of);
+        let kept = self.kept_below(of);
+        let (now, grace) = (self.now, self.engine.config.orphans.grace);
+        let Some(group) = self.engine.orphans.groups.get_mut(&of) else { return };
+        group.described = Some(now);
+        let in_grace = now.since(group.died) < grace;
+        let died = group.died;
+        if members.is_empty() {
+            self.engine.orphans.groups.remove(&of);
+            self.close(key, if kept.is_empty() { "gone" } else { "kept" });
+            return;
+        }
+        let member = |id: &ProcessId| self.engine.table.get(*id);
+        // What ends by itself a moment after its parent is no news until the moment is over.
+        let patient = members.iter().filter_map(member).all(|process| classify::ends_by_itself(&process.image));
+        if patient && in_grace && !self.engine.findings.is_open(key) {
+            return;
+        }
+        if let Some(seen) = self.group_seen(key, &members, &kept, died, in_grace) {
+            self.observe(seen);
+        }
+    }
+
+    /// The living orphans of a group, oldest first.
+    fn left_behind(&self, of: ProcessId) -> Vec<ProcessId> {
+        let table = &self.engine.table;
+        let mut members: Vec<ProcessId> = table
+            .below(of, |_| true)
+            .into_iter()
+            .filter_map(|id| table.alive(id))
+            .filter(|process| self.engine.standing(process) == Standing::Orphan { of })
+            .map(|process| process.id)
+            .collect();
+        members.sort_by_key(|id| (id.start_time, id.pid));
+        members
+    }
+
+    /// What a dead agent left that is meant to stay: the tops only.
+    fn kept_below(&self, of: ProcessId) -> Vec<ProcessId> {
+        let table = &self.engine.table;
+        let kept = |process: &&Process| process.verdict.is_kept();
+        table.below(of, |_| true).into_iter().filter_map(|id| table.alive(id)).filter(kept).map(|p| p.id).collect()
+    }
+
+    fn group_seen(
+        &self,
+        key: Key,
+        members: &[ProcessId],
+        kept: &[ProcessId],
+        died: BootTime,
+        in_grace: bool,
+    ) -> Option<Observation> {
+        let engine = &*self.engine;
+        let processes: Vec<&Process> = members.iter().filter_map(|id| engine.table.get(*id)).collect();
+        let top = processes.first()?;
+        let agent = engine.table.get(key.about)?;
+        let session = engine.sessions.get(agent.session)?;
+        let memory: Bytes = processes.iter().map(|process| process.cost()).sum();
+        let clear = processes.iter().filter(|process| process.verdict == Verdict::Clear).count();
+        let proposal = if in_grace || clear == 0 { Proposal::Report } else { Proposal::Terminate };
+
+        let mut evidence = Map::new();
+        evidence.insert("agent_pid".into(), json!(agent.id.pid));
+        evidence.insert("agent_start_time".into(), json!(agent.id.start_time));
+        evidence.insert("agent_comm".into(), json!(agent.comm));
+        evidence.insert("profile".into(), json!(session.profile));
+        evidence.insert("agent_died_seconds_ago".into(), json!(self.now.since(died).as_secs()));
+        evidence.insert("agent_status".into(), json!(agent.died().and_then(|(_, status)| status)));
+        evidence.insert("count".into(), json!(processes.len()));
+        evidence.insert("memory_bytes".into(), json!(memory));
+        evidence.insert("clear".into(), json!(clear));
+        evidence.insert("in_grace".into(), json!(in_grace));
+        let listed: Vec<Value> = processes.iter().take(LISTED).map(|process| describe(process)).collect();
+        evidence.insert("processes".into(), Value::Array(listed));
+        let kept: Vec<Value> =
+            kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(describe).collect();
+        if !kept.is_empty() {
+            evidence.insert("kept".into(), Value::Array(kept));
+        }
+        let (count, noun) = (processes.len(), if processes.len() == 1 { "process" } else { "processes" });
+        let mib = memory.0 / (1024 * 1024);
+        Some(Observation {
+            key,
+            severity: Severity::Warning,
+            session: Some(session.id),
+            subject: top.id,
+            uid: top.uid,
+            cause: died,
+            summary: format!(
+                "{count} {noun} ({mib} MiB) left behind by {} (pid {}), which is dead",
+                session.profile, agent.id.pid
+            ),
+            evidence,
+            proposal,
+        })
+    }
+}
+
+/// A process as the evidence lists it: no arguments, since others read findings too.
+fn describe(process: &Process) -> Value {
+    let (verdict, because) = match &process.verdict {
+        Verdict::Clear => ("clear", None),
+        Verdict::Unknown(because) => ("unknown", Some(because)),
+        Verdict::Kept(because) => ("kept", Some(because)),
+    };
+    let seen = process.inspection.as_deref();
+    let mut value = json!({
+        "pid": process.id.pid,
+        "start_time": process.id.start_time,
+        "ppid": process.ppid,
+        "kind": process.kind,
+        "name": process.label(),
+        "memory_bytes": process.cost(),
+        "verdict": verdict,
+    });
+    if let Value::Object(fields) = &mut value {
+        if let Some(because) = because {
+            fields.insert("because".into(), json!(because));
+        }
+        if let Some(seen) = seen {
+            fields.insert("parent_comm".into(), json!(seen.parent_comm));
+            fields.insert("tty".into(), json!(seen.tty));
+            fields.insert("cwd_deleted".into(), json!(seen.cwd_deleted));
+            if !seen.listens.is_empty() {
+                fields.insert("listens".into(), json!(seen.listens));
+            }
+        }
+    }
+    value
+}

@@ -1,0 +1,134 @@
+//! Findings: they open, may change, and close; what has closed is remembered for a while.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde_json::{Map, Value};
+
+use super::id::{BootTime, FindingId, ProcessId, SessionId, Uid};
+use crate::api::{FindingKind, Severity};
+
+/// How many closed findings are remembered.
+const CLOSED_MAX: usize = 1_000;
+
+/// What makes two observations the same finding: its kind and whom it is about. For an orphan group that is the dead
+/// agent, for everything else the process itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) kind: FindingKind,
+    pub(super) about: ProcessId,
+}
+
+/// What a detector has to say at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Observation {
+    pub(super) key: Key,
+    pub(super) severity: Severity,
+    pub(super) session: Option<SessionId>,
+    /// The process shown for the finding; of a group, its oldest top.
+    pub(super) subject: ProcessId,
+    /// Whose it is.
+    pub(super) uid: Uid,
+    /// When its cause happened.
+    pub(super) cause: BootTime,
+    pub(super) summary: String,
+    pub(super) evidence: Map<String, Value>,
+    pub(super) proposal: Proposal,
+}
+
+/// What policy proposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proposal {
+    /// Tell people, and nothing else.
+    Report,
+    /// End the processes whose verdict is clear.
+    Terminate,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    pub(super) id: FindingId,
+    pub(super) seen: Observation,
+    pub(super) opened: BootTime,
+    pub(super) closed: Option<(BootTime, &'static str)>,
+}
+
+/// What a call changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Opened(FindingId),
+    /// Severity or proposal moved: worth a line in the journal.
+    Changed(FindingId),
+    Same,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    open: BTreeMap<FindingId, Finding>,
+    by_key: HashMap<Key, FindingId>,
+    closed: VecDeque<Finding>,
+    last: u64,
+    totals: BTreeMap<FindingKind, u64>,
+}
+
+impl Proposal {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
+impl Findings {
+    /// Opens the finding, or brings the open one up to date.
+    pub(super) fn observe(&mut self, now: BootTime, seen: Observation) -> Change {
+        if let Some(id) = self.by_key.get(&seen.key).copied()
+            && let Some(finding) = self.open.get_mut(&id)
+        {
+            let moved = finding.seen.severity != seen.severity || finding.seen.proposal != seen.proposal;
+            finding.seen = seen;
+            return if moved { Change::Changed(id) } else { Change::Same };
+        }
+        self.last += 1;
+        let id = FindingId(self.last);
+        *self.totals.entry(seen.key.kind).or_default() += 1;
+        self.by_key.insert(seen.key, id);
+        self.open.insert(id, Finding { id, seen, opened: now, closed: None });
+        Change::Opened(id)
+    }
+
+    /// Closes the finding if it is open.
+    pub(super) fn close(&mut self, now: BootTime, key: Key, because: &'static str) -> Option<FindingId> {
+        let id = self.by_key.remove(&key)?;
+        let mut finding = self.open.remove(&id)?;
+        finding.closed = Some((now, because));
+        if self.closed.len() == CLOSED_MAX {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(finding);
+        Some(id)
+    }
+
+    pub(super) fn is_open(&self, key: Key) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    pub(super) fn get(&self, id: FindingId) -> Option<&Finding> {
+        self.open.get(&id).or_else(|| self.closed.iter().rev().find(|finding| finding.id == id))
+    }
+
+    pub(super) fn open(&self) -> impl Iterator<Item = &Finding> {
+        self.open.values()
+    }
+
+    /// Closed and open ones, in the order in which they opened.
+    pub(super) fn all(&self) -> Vec<&Finding> {
+        let mut all: Vec<&Finding> = self.closed.iter().chain(self.open.values()).collect();
+        all.sort_by_key(|finding| finding.id);
+        all
+    }
+
+    pub(super) fn totals(&self) -> &BTreeMap<FindingKind, u64> {
+        &self.totals
+    }
+}

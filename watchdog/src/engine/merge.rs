@@ -1,0 +1,149 @@
+//! A scan of /proc merged into the table: at the start, and to repair what lost events left wrong.
+//!
+//! Nothing that the table learned after the scan began is denied by it; everything older is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Step;
+use super::effect::{Effect, Happening, JournalEntry};
+use super::id::{Pid, ProcessId};
+use super::input::{Lineage, Scan, ScannedProcess};
+use super::lifecycle::Newcomer;
+use super::process::Process;
+
+/// Losses that no scan has repaired yet.
+#[derive(Debug, Default)]
+pub(super) struct Merge {
+    lost: u64,
+    pub(super) reconciles: u64,
+}
+
+impl Step<'_> {
+    pub(super) fn lost(&mut self, records: u64) {
+        self.engine.merge.lost += records;
+        self.effect(Effect::Rescan);
+    }
+
+    pub(super) fn merge(&mut self, scan: Scan) {
+        let there: HashSet<ProcessId> =
+            scan.processes.iter().filter(|scanned| !scanned.zombie).map(|scanned| scanned.process).collect();
+        let missing = |process: &&Process| process.seen < scan.began && !there.contains(&process.id);
+        let gone: Vec<ProcessId> =
+            self.engine.table.living().filter(missing).map(|process| process.id).collect();
+        let (mut added, removed) = (0, gone.len() as u64);
+
+        let mut processes = scan.processes;
+        // Who was forked earlier stands above: a parent is in the table before its children are looked at.
+        processes.sort_by_key(|scanned| (scanned.process.start_time, scanned.process.pid));
+        for scanned in processes.into_iter().filter(|scanned| !scanned.zombie) {
+            match self.engine.table.get(scanned.process) {
+                Some(known) if known.alive() => self.refresh(&scanned),
+                // The exit is newer than the scan.
+                Some(_) => {}
+                None => added += u64::from(self.discover(scanned)),
+            }
+        }
+        // The dead go last, so that children of theirs which only the scan knows find their lineage.
+        for process in gone {
+            self.gone(process, scan.began, None);
+            self.abandoned_by(process, scan.began);
+        }
+
+        self.engine.orphans.changed();
+        // Lineage that came to light may show who was left behind long ago.
+        let living: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
+        living.into_iter().for_each(|process| self.may_be_orphan(process));
+
+        let lost = std::mem::take(&mut self.engine.merge.lost);
+        if lost > 0 {
+            self.engine.merge.reconciles += 1;
+            let what = Happening::Reconciled { lost, added, removed };
+            self.effect(Effect::Journal(JournalEntry { at: self.now, process: None, session: None, what }));
+        }
+    }
+
+    /// Brings a process that the table has up to what /proc says now.
+    fn refresh(&mut self, scanned: &ScannedProcess) {
+        let missed_exec = scanned.lineage.is_some_and(|lineage| !lineage.forked);
+        let Some(known) = self.engine.table.get_mut(scanned.process) else { return };
+        known.ppid = scanned.ppid;
+        known.comm.clone_from(&scanned.comm);
+        known.uid = scanned.uid;
+        known.remember(scanned.memory);
+        if known.forked && missed_exec {
+            known.forked = false;
+            known.image = Arc::new(scanned.image.clone());
+            self.reclassify(scanned.process);
+        }
+        self.judge(scanned.process);
+        if let Some(parent) = scanned.lineage.and_then(|lineage| lineage.parent) {
+            self.learn_parent(scanned.process, parent);
+        }
+        if scanned.lineage.is_none_or(|lineage| lineage.provisional || lineage.witness) {
+            self.track(scanned.process);
+        }
+    }
+
+    /// Takes in a process that the table does not have; `false` when it is nobody's.
+    fn discover(&mut self, scanned: ScannedProcess) -> bool {
+        let ScannedProcess { process, ppid, uid, comm, image, lineage, memory, .. } = scanned;
+        let image = Arc::new(image);
+        let taken = match lineage.filter(|lineage| !lineage.witness) {
+            Some(lineage) => self.admit(process, &lineage, uid, ppid, &comm, &image),
+            None => self.adopt_from_scan(process, ppid, uid, &comm, &image),
+        };
+        if taken {
+            if let Some(known) = self.engine.table.get_mut(process) {
+                known.remember(memory);
+            }
+            self.judge(process);
+            self.track(process);
+        } else if lineage.is_some_and(|lineage| !lineage.witness) {
+            self.effect(Effect::Untrack(process));
+        }
+        taken
+    }
+
+    /// A process that the kernel does not track: below one of ours, as far as today's parents tell, or an agent.
+    fn adopt_from_scan(
+        &mut self,
+        process: ProcessId,
+        ppid: Pid,
+        uid: super::id::Uid,
+        comm: &str,
+        image: &Arc<super::input::Image>,
+    ) -> bool {
+        let parent = self.engine.table.by_pid(ppid).map(|parent| (parent.id, parent.session, parent.depth));
+        let profile = self.profile(image, comm).map(|profile| profile.name.clone());
+        let newcomer = Newcomer {
+            process,
+            forked_by: parent.map(|(parent, ..)| parent),
+            ppid,
+            uid,
+            comm: comm.to_owned(),
+            image: Arc::clone(image),
+            forked: false,
+        };
+        match (parent, profile) {
+            (Some((parent, session, depth)), _) => {
+                let lineage = Lineage {
+                    root: parent,
+                    parent: Some(parent),
+                    depth: depth + 1,
+                    provisional: false,
+                    forked: false,
+                    witness: false,
+                };
+                self.enter(newcomer, session, &lineage, crate::api::ProcessKind::Other);
+                self.reclassify(process);
+                true
+            }
+            (None, Some(profile)) => {
+                self.begin(newcomer, &profile, None);
+                true
+            }
+            (None, None) => false,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the engine knows of one process.
+
+use std::sync::Arc;
+
+use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
+use super::input::{ExitStatus, Image, Inspection, Memory};
+use super::keep::Verdict;
+use crate::api::ProcessKind;
+
+/// A process of a session, alive or (for the sake of its children) dead.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) id: ProcessId,
+    /// Who forked it; not today's parent.
+    pub(super) forked_by: Option<ProcessId>,
+    /// Where its lineage goes on in the table: the process that forked it, or, when events were lost and that one is
+    /// not known, the session's root.
+    pub(super) parent: Option<ProcessId>,
+    /// Today's parent.
+    pub(super) ppid: Pid,
+    /// Processes that it forked and that are still in the table.
+    pub(super) children: Vec<ProcessId>,
+    pub(super) session: SessionId,
+    /// Forks below the session's root.
+    pub(super) depth: u32,
+    pub(super) uid: Uid,
+    pub(super) comm: String,
+    /// What it executed, or, before its first exec, what its parent had executed.
+    pub(super) image: Arc<Image>,
+    /// Has not executed a program since its fork.
+    pub(super) forked: bool,
+    pub(super) kind: ProcessKind,
+    /// Went through nohup(1), setsid(1) or the like on its way to its program.
+    pub(super) launched_by: Option<Launcher>,
+    /// When the engine heard of it: a scan that began earlier cannot deny it.
+    pub(super) seen: BootTime,
+    pub(super) memory: Memory,
+    pub(super) peak: Bytes,
+    pub(super) shared: Shared,
+    pub(super) inspection: Option<Box<Inspection>>,
+    /// A person said that it is meant to stay.
+    pub(super) adopted: bool,
+    /// What speaks for and against keeping it, as of its last exec or inspection.
+    pub(super) verdict: Verdict,
+    pub(super) life: Life,
+}
+
+/// Whether a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Alive,
+    Dead {
+        at: BootTime,
+        /// `None` when nobody saw it happen.
+        status: Option<ExitStatus>,
+        /// Its parent has not waited for it.
+        zombie: bool,
+    },
+}
+
+/// Commands whose use says that somebody wants the process to outlive its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Launcher {
+    Nohup,
+    Setsid,
+}
+
+/// What is known of the pages that a process shares with others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shared {
+    /// [`Memory::charged`] when the proportional memory was measured.
+    charged: Bytes,
+    /// The proportional memory.
+    proportional: Option<Bytes>,
+    /// When a measurement was last asked for.
+    pub(super) asked: Option<BootTime>,
+}
+
+impl Process {
+    /// A living agent of which nothing else is known.
+    pub(super) fn new(id: ProcessId, session: SessionId, uid: Uid, seen: BootTime) -> Self {
+        Self {
+            id,
+            forked_by: None,
+            parent: None,
+            ppid: Pid(0),
+            children: Vec::new(),
+            session,
+            depth: 0,
+            uid,
+            comm: String::new(),
+            image: Arc::default(),
+            forked: false,
+            kind: ProcessKind::Agent,
+            launched_by: None,
+            seen,
+            memory: Memory::default(),
+            peak: Bytes::default(),
+            shared: Shared::default(),
+            inspection: None,
+            adopted: false,
+            verdict: Verdict::Clear,
+            life: Life::Alive,
+        }
+    }
+
+    pub(super) fn alive(&self) -> bool {
+        self.life == Life::Alive
+    }
+
+    pub(super) fn zombie(&self) -> bool {
+        matches!(self.life, Life::Dead { zombie: true, .. })
+    }
+
+    pub(super) fn died(&self) -> Option<(BootTime, Option<ExitStatus>)> {
+        match self.life {
+            Life::Alive => None,
+            Life::Dead { at, status, .. } => Some((at, status)),
+        }
+    }
+
+    /// An agent, or the agent program once more: what a helper below it belongs to.
+    pub(super) fn is_agent(&self) -> bool {
+        matches!(self.kind, ProcessKind::Agent | ProcessKind::Subagent)
+    }
+
+    /// What the process costs the host, shared pages divided among their users as they were when last measured.
+    pub(super) fn cost(&self) -> Bytes {
+        let charged = self.memory.charged();
+        match self.shared.proportional {
+            Some(part) if self.shared.charged.0 > 0 => {
+                let scaled = u128::from(charged.0) * u128::from(part.0) / u128::from(self.shared.charged.0);
+                Bytes(u64::try_from(scaled).unwrap_or(u64::MAX))
+            }
+            _ => charged,
+        }
+    }
+
+    /// Takes a new sample of its memory.
+    pub(super) fn remember(&mut self, memory: Memory) {
+        if let Some(part) = memory.proportional {
+            self.shared.charged = memory.charged();
+            self.shared.proportional = Some(part);
+        }
+        self.peak = self.peak.max(memory.peak).max(memory.rss());
+        self.memory = Memory { proportional: None, ..memory };
+    }
+
+    /// By how much its memory moved since the shared part was last measured, in bytes.
+    pub(super) fn drift(&self) -> u64 {
+        self.memory.charged().0.abs_diff(self.shared.charged.0)
+    }
+
+    /// A short name for a person: the script or program, never the arguments.
+    pub(super) fn label(&self) -> String {
+        super::classify::label(&self.image, &self.comm)
+    }
+}

@@ -1,0 +1,73 @@
+//! Sessions: an agent and everything forked below it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::id::{BootTime, ProcessId, SessionId, Uid};
+
+/// How long an ended session is still shown, and how many of them.
+const REMEMBER: Duration = Duration::from_secs(300);
+const REMEMBER_MAX: usize = 100;
+
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    /// The agent, or the launcher in front of it.
+    pub(super) root: ProcessId,
+    pub(super) profile: String,
+    /// The session in which this agent was started.
+    pub(super) parent: Option<SessionId>,
+    pub(super) uid: Uid,
+    /// Living processes.
+    pub(super) members: usize,
+    /// The agent itself ignores SIGHUP; `None` until somebody has looked.
+    pub(super) ignores_hup: Option<bool>,
+    pub(super) ended: Option<BootTime>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    sessions: BTreeMap<SessionId, Session>,
+    last: u64,
+}
+
+impl Sessions {
+    pub(super) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values()
+    }
+
+    pub(super) fn begin(&mut self, root: ProcessId, profile: &str, parent: Option<SessionId>, uid: Uid) -> SessionId {
+        self.last += 1;
+        let id = SessionId(self.last);
+        let profile = profile.to_owned();
+        self.sessions.insert(id, Session { id, root, profile, parent, uid, members: 0, ignores_hup: None, ended: None });
+        id
+    }
+
+    /// The session whose root this is, the youngest if several ended ones share it.
+    pub(super) fn of_root(&self, root: ProcessId) -> Option<SessionId> {
+        self.sessions.values().rev().find(|session| session.root == root).map(|session| session.id)
+    }
+
+    /// Lets go of sessions that ended long ago.
+    pub(super) fn sweep(&mut self, now: BootTime) {
+        let ended = self.sessions.values().filter(|session| session.ended.is_some()).count();
+        let mut surplus = ended.saturating_sub(REMEMBER_MAX);
+        self.sessions.retain(|_, session| match session.ended {
+            Some(_) if surplus > 0 => {
+                surplus -= 1;
+                false
+            }
+            Some(at) => now.since(at) < REMEMBER,
+            None => true,
+        });
+    }
+}

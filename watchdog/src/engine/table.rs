@@ -1,0 +1,154 @@
+//! The process table: every process of every session, by identity, with the forks between them.
+//!
+//! The dead stay while something that they forked is in the table, since lineage runs through them, and for a moment
+//! longer, since only then is it known whether their parent waits for them.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::id::{BootTime, Pid, ProcessId};
+use super::input::ExitStatus;
+use super::process::{Life, Process};
+
+/// How long the childless dead stay: longer than the sampler's interval, which is what finds zombies.
+const LINGER: Duration = Duration::from_secs(3);
+/// How many of them stay at most: a fork storm must not fill the daemon's memory.
+const LINGER_MAX: usize = 2_048;
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    processes: HashMap<ProcessId, Process>,
+    /// The process that has this pid now, or had it last.
+    by_pid: HashMap<Pid, ProcessId>,
+    /// The dead that may go, oldest first.
+    leaving: VecDeque<(BootTime, ProcessId)>,
+}
+
+impl Table {
+    pub(super) fn get(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ProcessId) -> Option<&mut Process> {
+        self.processes.get_mut(&id)
+    }
+
+    pub(super) fn alive(&self, id: ProcessId) -> Option<&Process> {
+        self.get(id).filter(|process| process.alive())
+    }
+
+    /// The living process that has this pid now.
+    pub(super) fn by_pid(&self, pid: Pid) -> Option<&Process> {
+        self.by_pid.get(&pid).and_then(|id| self.alive(*id))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values()
+    }
+
+    pub(super) fn living(&self) -> impl Iterator<Item = &Process> {
+        self.iter().filter(|process| process.alive())
+    }
+
+    pub(super) fn insert(&mut self, process: Process) {
+        let id = process.id;
+        if let Some(parent) = process.parent.and_then(|parent| self.processes.get_mut(&parent))
+            && !parent.children.contains(&id)
+        {
+            parent.children.push(id);
+        }
+        self.by_pid.insert(id.pid, id);
+        self.processes.insert(id, process);
+    }
+
+    /// Gives a process the parent that forked it, learned after the process itself.
+    pub(super) fn set_parent(&mut self, id: ProcessId, parent: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if process.parent == Some(parent) || id == parent {
+            return;
+        }
+        let before = process.parent.replace(parent);
+        if let Some(before) = before.and_then(|before| self.processes.get_mut(&before)) {
+            before.children.retain(|child| *child != id);
+        }
+        if let Some(parent) = self.processes.get_mut(&parent) {
+            parent.children.push(id);
+        }
+    }
+
+    /// The process is dead. `false` when it was not alive in the table.
+    pub(super) fn bury(&mut self, id: ProcessId, at: BootTime, status: Option<ExitStatus>, now: BootTime) -> bool {
+        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive()) else { return false };
+        process.life = Life::Dead { at, status, zombie: false };
+        process.inspection = None;
+        self.leaving.push_back((now, id));
+        true
+    }
+
+    /// Marks exactly these of the dead as zombies.
+    pub(super) fn set_zombies(&mut self, zombies: &[ProcessId], now: BootTime) {
+        for process in self.processes.values_mut() {
+            if let Life::Dead { zombie, .. } = &mut process.life {
+                let is = zombies.contains(&process.id);
+                if *zombie && !is {
+                    self.leaving.push_back((now, process.id));
+                }
+                *zombie = is;
+            }
+        }
+    }
+
+    /// Lets go of the dead that nobody needs any more.
+    pub(super) fn sweep(&mut self, now: BootTime) {
+        while let Some((since, id)) = self.leaving.front().copied() {
+            if now.since(since) < LINGER && self.leaving.len() <= LINGER_MAX {
+                break;
+            }
+            self.leaving.pop_front();
+            self.forget(id);
+        }
+    }
+
+    /// Removes a dead process, and the dead above it that it was the last child of.
+    fn forget(&mut self, id: ProcessId) {
+        let mut next = Some(id);
+        while let Some(id) = next.take() {
+            let needed = self
+                .processes
+                .get(&id)
+                .is_none_or(|process| process.alive() || process.zombie() || !process.children.is_empty());
+            if !needed {
+                next = self.remove(id);
+            }
+        }
+    }
+
+    /// Removes a process, whatever its state; gives the parent back.
+    pub(super) fn remove(&mut self, id: ProcessId) -> Option<ProcessId> {
+        let process = self.processes.remove(&id)?;
+        if self.by_pid.get(&id.pid) == Some(&id) {
+            self.by_pid.remove(&id.pid);
+        }
+        let parent = self.processes.get_mut(&process.parent?)?;
+        parent.children.retain(|child| *child != id);
+        (!parent.alive()).then_some(parent.id)
+    }
+
+    /// Everything forked below a process, dead or alive, parents before children; not below those that `enter` refuses.
+    pub(super) fn below(&self, root: ProcessId, enter: impl Fn(&Process) -> bool) -> Vec<ProcessId> {
+        let mut found = Vec::new();
+        let mut open: VecDeque<ProcessId> = self.get(root).map(|root| root.children.clone()).unwrap_or_default().into();
+        while let Some(id) = open.pop_front() {
+            if let Some(process) = self.get(id).filter(|process| enter(process)) {
+                found.push(id);
+                open.extend(process.children.iter().copied());
+            }
+        }
+        found
+    }
+
+    /// The processes above one, its parent first, up to where lineage ends.
+    pub(super) fn above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
+        std::iter::successors(self.get(id), |process| process.parent.and_then(|parent| self.get(parent))).skip(1)
+    }
+}

@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use super::world::{SHELL, World};
+use crate::api::{FindingKind, Severity};
+use crate::engine::id::{Pid, ProcessId, Ticks, Uid};
+use crate::engine::input::{Exit, Input, KernelEvent, Signal};
+
+/// The shell of the terminal ends, as its witness entry tells.
+fn shell_ends(world: &mut World) {
+    assert!(world.tracked.get(&SHELL).is_some_and(|entry| entry.witness), "the shell's exit has to be seen");
+    world.tracked.remove(&SHELL);
+    let exit = Exit { at: world.now, process: SHELL, status: None, peak: None };
+    world.tell(Input::Kernel(KernelEvent::Exit(exit)));
+}
+
+fn loses_terminal(world: &mut World, agent: ProcessId) {
+    world.shows(agent, |seen| {
+        seen.tty = false;
+        seen.leader_alive = false;
+        seen.leader = None;
+        seen.ppid = 1;
+        seen.parent_comm = "systemd".into();
+    });
+}
+
+#[test]
+fn an_agent_whose_terminal_closes_is_abandoned_and_left_alone() {
+    let mut world = World::new();
+    let agent = world.claude();
+    loses_terminal(&mut world, agent);
+    shell_ends(&mut world);
+    world.wait(Duration::from_secs(1));
+
+    let findings = world.open(FindingKind::Abandoned);
+    assert_eq!(findings.len(), 1);
+    assert_eq!((findings[0].pid, findings[0].severity), (agent.pid.0, Severity::Warning));
+    world.wait(Duration::from_secs(3_600));
+    assert_eq!(world.open(FindingKind::Abandoned)[0].proposed_action, "report");
+}
+
+#[test]
+fn an_agent_that_hangs_up_in_time_is_no_news() {
+    let mut world = World::new();
+    let agent = world.claude();
+    loses_terminal(&mut world, agent);
+    shell_ends(&mut world);
+    world.wait(Duration::from_millis(250));
+    world.kill(agent);
+    world.wait(Duration::from_secs(2));
+
+    assert!(world.all(FindingKind::Abandoned).is_empty());
+}
+
+#[test]
+fn an_agent_that_ignores_the_hang_up_of_its_own_terminal_is_abandoned() {
+    let mut world = World::new();
+    let agent = world.claude();
+    world.shows(agent, |seen| seen.tty = false);
+    let kernel = ProcessId { pid: Pid(1), start_time: Ticks(0) };
+    let signal = Signal {
+        at: world.now,
+        process: agent,
+        signal: 1,
+        code: 128,
+        delivered: true,
+        sender: kernel,
+        sender_comm: "sshd".into(),
+        sender_uid: Uid::ROOT,
+    };
+    world.tell(Input::Kernel(KernelEvent::Signal(signal)));
+    world.wait(Duration::from_secs(1));
+
+    let findings = world.open(FindingKind::Abandoned);
+    assert_eq!(findings[0].evidence["lost"], "terminal");
+}
+
+#[test]
+fn an_agent_that_never_had_a_terminal_has_none_to_lose() {
+    let mut world = World::new();
+    world.ordinary.tty = false;
+    world.ordinary.leader = None;
+    world.claude();
+    world.wait(Duration::from_secs(600));
+
+    assert!(world.all(FindingKind::Abandoned).is_empty());
+}
+
+#[test]
+fn an_agent_under_nohup_is_meant_to_go_on() {
+    let mut world = World::new();
+    let agent = world.claude();
+    loses_terminal(&mut world, agent);
+    world.shows(agent, |seen| seen.ignores_hup = true);
+    shell_ends(&mut world);
+    world.wait(Duration::from_secs(5));
+
+    assert!(world.all(FindingKind::Abandoned).is_empty());
+}

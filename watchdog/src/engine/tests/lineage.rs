@@ -1,0 +1,90 @@
+use super::world::World;
+use crate::api::{FindingKind, ProcessKind};
+use crate::engine::effect::Effect;
+
+#[test]
+fn a_candidate_that_is_no_agent_is_let_go_with_what_it_forked() {
+    let mut world = World::new();
+    let candidate = world.agent("/usr/bin/node");
+    assert!(world.tree().sessions.is_empty());
+    assert!(world.effects.contains(&Effect::Untrack(candidate)));
+
+    // Its child was forked before the kernel heard of that.
+    world.tracked.insert(candidate, crate::engine::input::Lineage {
+        root: candidate,
+        parent: None,
+        depth: 0,
+        provisional: true,
+        forked: false,
+        witness: false,
+    });
+    let child = world.fork(candidate);
+    assert!(world.effects.contains(&Effect::Untrack(child)));
+}
+
+#[test]
+fn a_script_that_env_starts_is_one_agent_through_both_execs() {
+    let mut world = World::new();
+    let agent = world.agent("/x/node_modules/.bin/claude");
+    world.exec(agent, "/usr/bin/node", &["node", "/x/node_modules/.bin/claude"]);
+    let tree = world.tree();
+    assert_eq!(tree.sessions.len(), 1);
+    assert_eq!(tree.sessions[0].profile, "claude-code");
+    assert_eq!(world.row(agent).kind, ProcessKind::Agent);
+}
+
+#[test]
+fn what_was_executed_is_shown_whatever_the_program_writes_over_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let npm = world.spawn(agent, &["/usr/bin/node", "/usr/bin/npx", "-y", "pkg"]);
+    world.shows(npm, |seen| seen.comm = "npm exec pkg".into());
+    world.tell(crate::engine::input::Input::Inspected(npm, Some(world.facts[&npm].clone())));
+
+    let row = world.row(npm);
+    assert_eq!(row.comm, "npm exec pkg");
+    assert_eq!(row.argv, ["/usr/bin/node", "/usr/bin/npx", "-y", "pkg"]);
+}
+
+#[test]
+fn a_fork_that_has_not_executed_is_no_subagent() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let fork = world.fork(agent);
+    assert_ne!(world.row(fork).kind, ProcessKind::Subagent);
+    assert_eq!(world.row(fork).depth, 1);
+    assert_eq!(world.row(fork).parent_pid, agent.pid.0);
+}
+
+#[test]
+fn an_agent_started_through_a_tool_has_a_session_with_a_parent() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let shell = world.spawn(agent, &["/bin/bash", "-c", "claude -p hi"]);
+    let inner = world.spawn(shell, &["/home/u/.local/bin/claude", "-p", "hi"]);
+    let helper = world.spawn(inner, &["/usr/bin/node", "/x/.bin/mcp-server-time"]);
+
+    let (outer, nested) = (world.session(agent), world.session(inner));
+    assert_eq!(nested.parent_session, Some(outer.id));
+    assert_eq!(outer.processes.len(), 2);
+    assert_eq!(nested.processes.iter().map(|p| (p.pid, p.depth)).collect::<Vec<_>>(), [
+        (inner.pid.0, 0),
+        (helper.pid.0, 1)
+    ]);
+    let entry = world.tracked[&inner];
+    assert_eq!((entry.root, entry.depth), (inner, 0), "the kernel hears of the new root");
+    assert!(world.open(FindingKind::Orphan).is_empty());
+}
+
+#[test]
+fn argv_is_not_shown_to_another_user() {
+    use crate::engine::id::Uid;
+    use crate::engine::view::{Naming, Viewer};
+    let mut world = World::new();
+    world.claude();
+    let naming = Naming { boot: std::time::Duration::ZERO, user: &|uid| uid.0.to_string() };
+    let stranger = world.engine.tree(Viewer::User(Uid(4_242)), &naming);
+    let owner = world.engine.tree(Viewer::User(super::world::USER), &naming);
+    assert!(stranger.sessions.is_empty());
+    assert_eq!(owner.sessions.len(), 1);
+}

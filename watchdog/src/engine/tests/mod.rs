@@ -1,0 +1,9 @@
+//! Scenarios, told to the engine as a kernel and a /proc would tell them.
+
+mod abandoned;
+mod detached;
+mod lineage;
+mod merge;
+mod model;
+mod orphan;
+mod world;

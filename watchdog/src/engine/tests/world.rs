@@ -1,0 +1,282 @@
+//! A host in a test: it forks, executes and exits, answers the engine's questions, and keeps the time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{self, FindingKind};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Happening};
+use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks, Uid};
+use crate::engine::input::{
+    Exec, Exit, ExitStatus, Fork, Image, Input, Inspection, KernelEvent, Lineage, Memory, Sample, Scan, ScannedProcess,
+};
+use crate::engine::view::{Naming, Viewer};
+
+pub(super) const SHELL: ProcessId = ProcessId { pid: Pid(100), start_time: Ticks(1_000) };
+pub(super) const USER: Uid = Uid(1_000);
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) now: BootTime,
+    /// The kernel's map.
+    pub(super) tracked: HashMap<ProcessId, Lineage>,
+    /// What an inspection of a process will show, where it differs from the ordinary.
+    pub(super) facts: HashMap<ProcessId, Inspection>,
+    pub(super) journal: Vec<Happening>,
+    pub(super) effects: Vec<Effect>,
+    living: BTreeMap<ProcessId, (Pid, Image)>,
+    next_pid: u32,
+    /// What an inspection shows of everybody else, but for the parent.
+    pub(super) ordinary: Inspection,
+    /// Inspections stay unanswered.
+    pub(super) slow_proc: bool,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub(super) fn with(config: Config) -> Self {
+        Self {
+            engine: Engine::new(Arc::new(config)),
+            now: BootTime(100_000_000_000),
+            tracked: HashMap::new(),
+            facts: HashMap::new(),
+            journal: Vec::new(),
+            effects: Vec::new(),
+            living: BTreeMap::new(),
+            next_pid: 1_000,
+            ordinary: Inspection {
+                sid: SHELL.pid.0,
+                leader_alive: true,
+                leader: Some(SHELL),
+                tty: true,
+                comm: "comm".into(),
+                ..Inspection::default()
+            },
+            slow_proc: false,
+        }
+    }
+
+    /// A process that nobody above it tracks executes an agent's program.
+    pub(super) fn agent(&mut self, path: &str) -> ProcessId {
+        let process = self.fresh();
+        self.living.insert(process, (SHELL.pid, Image::default()));
+        let lineage = root_lineage(process);
+        self.tracked.insert(process, lineage);
+        self.exec_with(process, lineage, SHELL.pid, path, &[path]);
+        process
+    }
+
+    pub(super) fn claude(&mut self) -> ProcessId {
+        self.agent("/home/u/.local/bin/claude")
+    }
+
+    pub(super) fn fork(&mut self, parent: ProcessId) -> ProcessId {
+        let process = self.fresh();
+        let image = self.living.get(&parent).map(|(_, image)| image.clone()).unwrap_or_default();
+        self.living.insert(process, (parent.pid, image));
+        if let Some(above) = self.tracked.get(&parent).copied() {
+            let lineage = Lineage { parent: Some(parent), depth: above.depth + 1, forked: true, ..above };
+            self.tracked.insert(process, lineage);
+            let fork = Fork { at: self.now, process, lineage, uid: USER, comm: "parent".into() };
+            self.tell(Input::Kernel(KernelEvent::Fork(fork)));
+        }
+        process
+    }
+
+    pub(super) fn exec(&mut self, process: ProcessId, path: &str, argv: &[&str]) {
+        let ppid = self.living.get(&process).map_or(Pid(1), |(ppid, _)| *ppid);
+        if let Some(entry) = self.tracked.get_mut(&process) {
+            entry.forked = false;
+            let lineage = *entry;
+            self.exec_with(process, lineage, ppid, path, argv);
+        }
+    }
+
+    fn exec_with(&mut self, process: ProcessId, lineage: Lineage, ppid: Pid, path: &str, argv: &[&str]) {
+        let image = image(path, argv);
+        if let Some((_, known)) = self.living.get_mut(&process) {
+            *known = image.clone();
+        }
+        let comm = path.rsplit('/').next().unwrap_or_default().chars().take(15).collect();
+        let exec = Exec { at: self.now, process, lineage, uid: USER, ppid, comm, image };
+        self.tell(Input::Kernel(KernelEvent::Exec(exec)));
+    }
+
+    /// Forks and executes.
+    pub(super) fn spawn(&mut self, parent: ProcessId, argv: &[&str]) -> ProcessId {
+        let process = self.fork(parent);
+        self.exec(process, argv[0], argv);
+        process
+    }
+
+    pub(super) fn kill(&mut self, process: ProcessId) {
+        self.end(process, ExitStatus::Signal(9));
+    }
+
+    pub(super) fn end(&mut self, process: ProcessId, status: ExitStatus) {
+        self.living.remove(&process);
+        for (ppid, _) in self.living.values_mut() {
+            if *ppid == process.pid {
+                *ppid = Pid(1);
+            }
+        }
+        if self.tracked.remove(&process).is_some() {
+            let exit = Exit { at: self.now, process, status: Some(status), peak: None };
+            self.tell(Input::Kernel(KernelEvent::Exit(exit)));
+        }
+    }
+
+    pub(super) fn memory(&mut self, process: ProcessId, anon: Bytes) {
+        let memory = Memory { anon, ..Memory::default() };
+        let sample = Sample { at: self.now, process, memory, ppid: None, zombie: false, tty: None };
+        self.tell(Input::Samples(vec![sample]));
+    }
+
+    /// Time passes, in steps of the daemon's tick.
+    pub(super) fn wait(&mut self, span: Duration) {
+        let end = self.now.plus(span);
+        while self.now < end {
+            self.now = self.now.plus(Duration::from_millis(250)).min(end);
+            self.tell(Input::Tick);
+        }
+    }
+
+    /// Changes what /proc shows of a process from now on.
+    pub(super) fn shows(&mut self, process: ProcessId, change: impl FnOnce(&mut Inspection)) {
+        let mut facts = self.inspection(process);
+        change(&mut facts);
+        self.facts.insert(process, facts);
+    }
+
+    pub(super) fn tell(&mut self, input: Input) {
+        let mut open = vec![input];
+        while let Some(input) = open.pop() {
+            let mut effects = Vec::new();
+            self.engine.step(self.now, input, &mut effects);
+            for effect in effects {
+                match &effect {
+                    Effect::Inspect(process) if !self.slow_proc => {
+                        let seen = self.living.contains_key(process).then(|| self.inspection(*process));
+                        open.push(Input::Inspected(*process, seen));
+                    }
+                    Effect::Track(process, lineage) => {
+                        self.tracked.insert(*process, *lineage);
+                    }
+                    Effect::Untrack(process) => {
+                        self.tracked.remove(process);
+                    }
+                    Effect::Journal(entry) => self.journal.push(entry.what.clone()),
+                    _ => {}
+                }
+                self.effects.push(effect);
+            }
+        }
+    }
+
+    fn inspection(&self, process: ProcessId) -> Inspection {
+        if let Some(facts) = self.facts.get(&process) {
+            return facts.clone();
+        }
+        let ppid = self.living.get(&process).map_or(0, |(ppid, _)| ppid.0);
+        Inspection { ppid, ..self.ordinary.clone() }
+    }
+
+    /// A scan of /proc as it would come out now, without the kernel's map when `tracked` is false.
+    pub(super) fn scan(&self, tracked: bool) -> Input {
+        let processes = self
+            .living
+            .iter()
+            .map(|(process, (ppid, image))| ScannedProcess {
+                process: *process,
+                ppid: *ppid,
+                uid: USER,
+                comm: "comm".into(),
+                image: image.clone(),
+                zombie: false,
+                lineage: self.tracked.get(process).copied().filter(|_| tracked),
+                memory: Memory::default(),
+            })
+            .collect();
+        Input::Scan(Scan { began: self.now, processes })
+    }
+
+    /// Puts a process into /proc without anybody being told.
+    pub(super) fn unseen(&mut self, parent: ProcessId, path: &str) -> ProcessId {
+        let process = self.fresh();
+        self.living.insert(process, (parent.pid, image(path, &[path])));
+        if let Some(above) = self.tracked.get(&parent).copied() {
+            self.tracked.insert(process, Lineage { parent: Some(parent), depth: above.depth + 1, ..above });
+        }
+        process
+    }
+
+    /// Takes a process out of /proc without anybody being told.
+    pub(super) fn vanish(&mut self, process: ProcessId) {
+        self.living.remove(&process);
+        self.tracked.remove(&process);
+    }
+
+    pub(super) fn living(&self) -> impl Iterator<Item = ProcessId> {
+        self.living.keys().copied()
+    }
+
+    pub(super) fn tree(&self) -> api::Tree {
+        self.engine.tree(Viewer::Root, &naming())
+    }
+
+    /// The session whose agent this is.
+    pub(super) fn session(&self, root: ProcessId) -> api::Session {
+        let tree = self.tree();
+        let is = |session: &&api::Session| session.processes.iter().any(|p| p.pid == root.pid.0 && p.depth == 0);
+        tree.sessions.iter().find(is).cloned().unwrap_or_else(|| panic!("no session of {root} in {tree:#?}"))
+    }
+
+    pub(super) fn row(&self, process: ProcessId) -> api::Process {
+        let tree = self.tree();
+        let mut rows = tree.sessions.iter().flat_map(|session| &session.processes);
+        let row = rows.find(|row| row.pid == process.pid.0).cloned();
+        row.unwrap_or_else(|| panic!("no process {process} in {tree:#?}"))
+    }
+
+    pub(super) fn open(&self, kind: FindingKind) -> Vec<api::Finding> {
+        let findings = self.engine.findings(Viewer::Root, &naming(), false).findings;
+        findings.into_iter().filter(|finding| finding.kind == kind).collect()
+    }
+
+    pub(super) fn all(&self, kind: FindingKind) -> Vec<api::Finding> {
+        let findings = self.engine.findings(Viewer::Root, &naming(), true).findings;
+        findings.into_iter().filter(|finding| finding.kind == kind).collect()
+    }
+
+    fn fresh(&mut self) -> ProcessId {
+        self.next_pid += 1;
+        self.now = self.now.plus(Duration::from_millis(10));
+        ProcessId { pid: Pid(self.next_pid), start_time: Ticks(self.now.0 / 10_000_000) }
+    }
+}
+
+pub(super) fn image(path: &str, argv: &[&str]) -> Image {
+    Image { path: path.into(), argv: argv.iter().map(|arg| (*arg).to_owned()).collect(), truncated: false }
+}
+
+/// The pids that an orphan finding lists.
+pub(super) fn listed(finding: &api::Finding) -> Vec<u32> {
+    let processes = finding.evidence.get("processes").and_then(|processes| processes.as_array());
+    let mut pids: Vec<u32> =
+        processes.into_iter().flatten().filter_map(|process| u32::try_from(process["pid"].as_u64()?).ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn root_lineage(process: ProcessId) -> Lineage {
+    Lineage { root: process, parent: None, depth: 0, provisional: true, forked: false, witness: false }
+}
+
+fn naming() -> Naming<'static> {
+    Naming { boot: Duration::from_secs(1_700_000_000), user: &|uid| uid.0.to_string() }
+}

@@ -1,0 +1,32 @@
+//! What the host tells of itself: /proc, cgroups and pressure. Every module here reads; none acts.
+//!
+//! - [`clock`]: the time that everything is told in
+//! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
+//! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`statm`], [`shared`]: what a process costs, what the host has, and how often to ask
+//! - [`poll`]: a substitute for kernel events, where there are none
+//! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
+
+pub mod capability;
+pub mod clock;
+pub mod containers;
+mod descriptors;
+mod error;
+mod facts;
+pub mod inspect;
+mod listen;
+pub mod meminfo;
+pub mod memory;
+pub mod poll;
+mod process;
+pub mod sampler;
+pub mod scan;
+pub mod shared;
+mod stat;
+pub mod statm;
+mod stdin;
+#[cfg(test)]
+mod testing;
+mod unix_diag;
+pub mod users;
+
+pub use error::HostError;

@@ -1,0 +1,256 @@
+//! How often to look at the memory of tracked processes, and which of them have changed enough to be told about.
+//!
+//! A round is a cheap [`Glance`] at every tracked process, from the kernel's task iterator or from
+//! [`statm`](super::statm). [`Sampler::round`] compares it with what was told before and names those that changed;
+//! [`refine`] asks /proc for exact numbers of these alone, since glances may be off: the kernel counts pages per CPU, and
+//! a glance sees the sum only to within some hundred pages on small machines, and some thousand on large ones.
+//!
+//! Most processes sleep, so what costs is comparing: a hash look-up and eight comparisons each, nothing allocated.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
+
+use watchdog_common::{SampleFlags, SampleRecord};
+
+use super::error::HostError;
+use super::memory;
+use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks};
+use crate::engine::input::{Memory, Sample};
+
+/// A change smaller than this many pages (256 KiB) is not told.
+const STEP_PAGES: u32 = 64;
+/// Growth of all tracked processes together, per second, from which on looking is quick.
+const GROWING: Bytes = Bytes::from_mib(8);
+/// The time between two looks while something grows.
+const QUICK: Duration = Duration::from_millis(250);
+/// Each process is told exactly once in this many rounds even when no change shows, in turn: what the glances missed.
+const REFRESH_ROUNDS: u32 = 200;
+
+/// A process as a cheap source shows it. Counts are pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Who.
+    pub process: ProcessId,
+    /// Anonymous resident pages.
+    pub anon: u32,
+    /// Resident pages of files; 0 where the source cannot tell them from shared memory.
+    pub file: u32,
+    /// Resident shared memory.
+    pub shmem: u32,
+    /// Swapped out; 0 where the source does not tell.
+    pub swap: u32,
+    /// The kernel's high-water mark, which it brings up to date when memory shrinks; 0 where the source does not tell.
+    pub hiwater: u32,
+    /// Today's parent, where the source tells it.
+    pub ppid: Option<Pid>,
+    /// Dead, and not yet waited for.
+    pub zombie: bool,
+    /// Has a controlling terminal, where the source tells it.
+    pub tty: Option<bool>,
+}
+
+impl Glance {
+    fn charged(&self) -> u32 {
+        self.anon.saturating_add(self.shmem).saturating_add(self.swap)
+    }
+
+    /// The highest resident set that this glance shows.
+    fn peak(&self) -> u32 {
+        self.hiwater.max(self.anon.saturating_add(self.file).saturating_add(self.shmem))
+    }
+}
+
+impl From<&SampleRecord> for Glance {
+    fn from(record: &SampleRecord) -> Self {
+        // A per-CPU counter may be seen below zero.
+        let [file, anon, swap, shmem] = record.pages.map(|pages| u32::try_from(pages.max(0)).unwrap_or(u32::MAX));
+        Self {
+            process: ProcessId::from_kernel(record.tgid, record.start),
+            anon,
+            file,
+            shmem,
+            swap,
+            hiwater: u32::try_from(record.hiwater_rss).unwrap_or(u32::MAX),
+            ppid: Some(Pid(record.ppid)),
+            zombie: record.flags & SampleFlags::ZOMBIE != 0,
+            tty: Some(record.flags & SampleFlags::TTY != 0),
+        }
+    }
+}
+
+/// A process that is to be told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// How it was just seen.
+    pub glance: Glance,
+    /// The highest resident set that was seen of the program that it runs, in pages.
+    pub peak: u32,
+}
+
+/// What is remembered of a process.
+struct Known {
+    start_time: Ticks,
+    /// As it was last told.
+    told: Told,
+    /// In the round before: pages charged, and the high-water mark.
+    charged: u32,
+    hiwater: u32,
+    peak: u32,
+    /// The round that it was last seen in.
+    round: u32,
+}
+
+/// Bytes that a sampler holds for each living process: about this, and a byte of the table's own.
+pub const BYTES_PER_PROCESS: usize = size_of::<(Pid, Known)>();
+const _: () = assert!(BYTES_PER_PROCESS <= 72);
+
+#[derive(Clone, Copy)]
+struct Told {
+    anon: u32,
+    shmem: u32,
+    swap: u32,
+    peak: u32,
+    ppid: Option<Pid>,
+    zombie: bool,
+    tty: Option<bool>,
+}
+
+impl Told {
+    fn of(glance: &Glance, peak: u32) -> Self {
+        let Glance { process: _, anon, file: _, shmem, swap, hiwater: _, ppid, zombie, tty } = *glance;
+        Self { anon, shmem, swap, peak, ppid, zombie, tty }
+    }
+
+    fn differs(&self, now: &Self) -> bool {
+        let stepped = |before: u32, after: u32| before.abs_diff(after) >= STEP_PAGES;
+        stepped(self.anon, now.anon)
+            || stepped(self.shmem, now.shmem)
+            || stepped(self.swap, now.swap)
+            || stepped(self.peak, now.peak)
+            || self.zombie != now.zombie
+            || self.ppid != now.ppid
+            || self.tty != now.tty
+    }
+}
+
+/// The memory of the last rounds, and the pace of the next.
+pub struct Sampler {
+    known: HashMap<Pid, Known>,
+    idle: Duration,
+    interval: Duration,
+    round: u32,
+    last: Option<BootTime>,
+    page: u64,
+}
+
+impl Sampler {
+    /// A sampler that looks every `idle` while nothing grows.
+    #[must_use]
+    pub fn new(idle: Duration) -> Self {
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        Self { known: HashMap::new(), idle, interval: idle, round: 0, last: None, page }
+    }
+
+    /// Takes another interval for quiet times.
+    pub fn set_idle(&mut self, idle: Duration) {
+        self.idle = idle;
+        self.interval = self.interval.min(idle);
+    }
+
+    /// Takes one glance at every tracked process, appends those that changed to `changes`, and says how long to wait
+    /// for the next round. A process without a glance is forgotten.
+    ///
+    /// A change is the first sight; 64 pages more or less of anonymous, shared or swapped memory since it was last told, or
+    /// of its peak; another parent; a terminal lost or got; death; or its turn.
+    pub fn round(
+        &mut self,
+        at: BootTime,
+        glances: impl IntoIterator<Item = Glance>,
+        changes: &mut Vec<Change>,
+    ) -> Duration {
+        self.round = self.round.wrapping_add(1);
+        let mut seen = 0;
+        let mut grown: u64 = 0;
+        for glance in glances {
+            seen += 1;
+            grown += u64::from(self.take(glance, changes));
+        }
+        if seen < self.known.len() {
+            self.known.retain(|_, known| known.round == self.round);
+        }
+        let elapsed = self.last.replace(at).map(|last| at.since(last));
+        self.interval = self.pace(grown.saturating_mul(self.page), elapsed);
+        self.interval
+    }
+
+    /// Takes one glance; gives the pages that the process grew by.
+    fn take(&mut self, glance: Glance, changes: &mut Vec<Change>) -> u32 {
+        let round = self.round;
+        let ProcessId { pid, start_time } = glance.process;
+        let mut slot = match self.known.entry(pid) {
+            Entry::Occupied(slot) if slot.get().start_time == start_time => slot,
+            slot => {
+                // The first sight. Its memory is no growth: after a fork it is its parent's, shared with it.
+                let peak = glance.peak();
+                let told = Told::of(&glance, peak);
+                let (charged, hiwater) = (glance.charged(), glance.hiwater);
+                slot.insert_entry(Known { start_time, told, charged, hiwater, peak, round });
+                changes.push(Change { glance, peak });
+                return 0;
+            }
+        };
+        let known = slot.get_mut();
+        // The mark of a memory map never falls: this is another one, so another program, with a peak of its own.
+        // A zombie has let go of its map, and keeps its peak.
+        if glance.hiwater < known.hiwater && !glance.zombie {
+            known.peak = 0;
+        }
+        known.peak = known.peak.max(glance.peak());
+        let grown = glance.charged().saturating_sub(known.charged);
+        known.charged = glance.charged();
+        known.hiwater = glance.hiwater;
+        known.round = round;
+        let now = Told::of(&glance, known.peak);
+        let its_turn = round.wrapping_add(pid.0).is_multiple_of(REFRESH_ROUNDS);
+        if known.told.differs(&now) || its_turn {
+            known.told = now;
+            changes.push(Change { glance, peak: known.peak });
+        }
+        grown
+    }
+
+    /// Quick at once when something grows; each quiet round half as slow again, up to the idle interval.
+    fn pace(&self, grown: u64, elapsed: Option<Duration>) -> Duration {
+        let seconds = elapsed.unwrap_or_default().as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate is compared with a rough bound")]
+        let grows = seconds > 0.0 && grown as f64 / seconds > GROWING.0 as f64;
+        if grows { QUICK.min(self.idle) } else { (self.interval * 3 / 2).min(self.idle) }
+    }
+}
+
+/// Exact samples of the processes that changed; those that are gone by now are left out. 25 µs for each process.
+///
+/// # Errors
+/// When the kernel refuses /proc/PID/status, which everybody may read.
+pub fn refine(at: BootTime, changes: &[Change]) -> Result<Vec<Sample>, HostError> {
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    let mut samples = Vec::with_capacity(changes.len());
+    for Change { glance, peak } in changes {
+        let Glance { process, ppid, zombie, tty, .. } = *glance;
+        let memory = if zombie {
+            Memory { peak: Bytes(u64::from(*peak) * page), ..Memory::default() }
+        } else {
+            match memory::memory(process)? {
+                Some(memory) => memory,
+                None => continue,
+            }
+        };
+        samples.push(Sample { at, process, memory, ppid, zombie, tty });
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+#[path = "sampler_tests.rs"]
+mod tests;

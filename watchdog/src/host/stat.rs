@@ -1,0 +1,139 @@
+//! /proc/PID/stat and /proc/PID/status, the fields that we need of them.
+
+use crate::engine::id::{Bytes, Pid, ProcessId, Ticks, Uid};
+
+/// `PF_KTHREAD` of include/linux/sched.h: the task is the kernel's own.
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// /proc/PID/stat. The numbers in brackets are those of proc_pid_stat(5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// pid (1) and starttime (22).
+    pub(crate) process: ProcessId,
+    /// comm (2).
+    pub(crate) comm: String,
+    /// state (3): one letter.
+    pub(crate) state: u8,
+    /// ppid (4); 0 when the parent is in a pid namespace that we cannot see.
+    pub(crate) ppid: Pid,
+    /// pgrp (5).
+    pub(crate) pgid: Pid,
+    /// session (6).
+    pub(crate) sid: Pid,
+    /// tty_nr (7); 0 without a controlling terminal.
+    pub(crate) tty: u32,
+    /// flags (9): `PF_*`.
+    flags: u32,
+}
+
+impl Stat {
+    /// Reads a stat line; `None` when it is none. A comm may hold blanks, parentheses and newlines: the last `)` ends it.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        let open = line.iter().position(|byte| *byte == b'(')?;
+        let close = line.iter().rposition(|byte| *byte == b')')?;
+        let pid = number(line.get(..open)?)?;
+        let comm = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
+        let mut fields = line.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let state = *fields.next()?.first()?;
+        let ppid = Pid(number(fields.next()?)?);
+        let pgid = Pid(number(fields.next()?)?);
+        let sid = Pid(number(fields.next()?)?);
+        let tty = number(fields.next()?)?;
+        let flags = number(fields.nth(1)?)?;
+        // Twelve fields lie between flags (9) and starttime (22).
+        let start_time = Ticks(number(fields.nth(12)?)?);
+        Some(Self { process: ProcessId { pid: Pid(pid), start_time }, comm, state, ppid, pgid, sid, tty, flags })
+    }
+
+    /// Dead, and not yet waited for. `X` is seen for an instant while it is being reaped.
+    pub(crate) fn is_zombie(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
+    /// Stopped by a signal (not by a debugger, whose letter is `t`).
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state == b'T'
+    }
+
+    /// A thread of the kernel: it has no program and no memory of its own.
+    pub(crate) fn is_kernel_thread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+}
+
+/// The contents of /proc/PID/status, /proc/PID/smaps_rollup, or another file of `Name: value` lines.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// The words after `name:`.
+    pub(crate) fn words(&self, name: &str) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
+        let value = self
+            .0
+            .split(|byte| *byte == b'\n')
+            .find_map(|line| line.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b":")))?;
+        Some(value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
+    }
+
+    /// A value that is an amount of memory ("123 kB").
+    pub(crate) fn kib(&self, name: &str) -> Option<Bytes> {
+        number(self.words(name)?.next()?).map(Bytes::from_kib)
+    }
+
+    /// The real user (the first of the four that `Uid:` names).
+    pub(crate) fn uid(&self) -> Option<Uid> {
+        number(self.words("Uid")?.next()?).map(Uid)
+    }
+
+    /// Whether a signal set (16 hexadecimal digits, bit n-1 for signal n) holds `signal`.
+    pub(crate) fn has_signal(&self, set: &str, signal: u32) -> Option<bool> {
+        let digits = std::str::from_utf8(self.words(set)?.next()?).ok()?;
+        let mask = u64::from_str_radix(digits, 16).ok()?;
+        Some(mask >> signal.checked_sub(1)? & 1 == 1)
+    }
+}
+
+/// A decimal number that is all of the text, but for blanks around it.
+pub(crate) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain("node", "node")]
+    #[case::blanks_and_parentheses("a) S 1 (b", "a) S 1 (b")]
+    #[case::newline("a\nb", "a\nb")]
+    fn a_comm_cannot_shift_the_fields(#[case] comm: &str, #[case] expected: &str) {
+        let line = format!(
+            "4242 ({comm}) T 17 18 19 34816 4242 4194304 5 0 0 0 1 2 0 0 20 0 7 0 987654 1000 200 18446744073709551615\n"
+        );
+        let stat = Stat::parse(line.as_bytes()).unwrap();
+        assert_eq!(stat.process, ProcessId { pid: Pid(4242), start_time: Ticks(987_654) });
+        assert_eq!((stat.comm.as_str(), stat.ppid, stat.pgid, stat.sid), (expected, Pid(17), Pid(18), Pid(19)));
+        assert_eq!((stat.tty, stat.is_stopped(), stat.is_zombie()), (34816, true, false));
+        assert!(!stat.is_kernel_thread());
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::no_comm("12 node S 1 2 3")]
+    #[case::cut("12 (node) S 1 2 3 0 -1 4194304 5 0")]
+    #[case::reversed("12 )node( S 1 2 3")]
+    fn a_line_that_is_cut_is_refused(#[case] line: &str) {
+        assert_eq!(Stat::parse(line.as_bytes()), None);
+    }
+
+    #[test]
+    fn status_fields_are_found_by_their_whole_name() {
+        let fields = Fields(b"Name:\tnode\nUid:\t1000\t0\t0\t0\nVmHWM:\t  2048 kB\nSigIgn:\t0000000000000001\n");
+        assert_eq!(fields.uid(), Some(Uid(1000)));
+        assert_eq!(fields.kib("VmHWM"), Some(Bytes(2 << 20)));
+        assert_eq!(fields.kib("VmHW"), None);
+        assert_eq!(fields.has_signal("SigIgn", 1), Some(true));
+        assert_eq!(fields.has_signal("SigIgn", 2), Some(false));
+    }
+}

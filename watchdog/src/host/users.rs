@@ -1,0 +1,102 @@
+//! Names of users.
+//!
+//! From /etc/passwd alone. getpwuid(3) would ask the name service switch, which a statically linked glibc cannot do
+//! without loading shared objects of exactly its own version at run time (it crashes or finds nothing when they differ), and
+//! which may wait for a directory server over the network: not something for a root daemon's only loop. So a user of LDAP
+//! or SSSD is shown by number.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::stat::number;
+use crate::engine::id::Uid;
+
+/// The names in a passwd file, read again whenever the file is another one.
+pub struct Users {
+    file: PathBuf,
+    names: HashMap<Uid, String>,
+    read: Option<SystemTime>,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self::new("/etc/passwd")
+    }
+}
+
+impl Users {
+    /// The users of this file.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into(), names: HashMap::new(), read: None }
+    }
+
+    /// The user's name; the number where the file has none. One stat of the file, 2 µs.
+    pub fn name(&mut self, uid: Uid) -> String {
+        self.refresh();
+        self.names.get(&uid).cloned().unwrap_or_else(|| uid.0.to_string())
+    }
+
+    /// An unreadable file leaves the names as they were: a name is only for people to read.
+    fn refresh(&mut self) {
+        let Ok(changed) = std::fs::metadata(&self.file).and_then(|file| file.modified()) else { return };
+        if self.read == Some(changed) {
+            return;
+        }
+        let Ok(text) = std::fs::read(&self.file) else { return };
+        self.names.clear();
+        for (uid, name) in text.split(|byte| *byte == b'\n').filter_map(entry) {
+            // The first line of a uid is the one that getpwuid gives.
+            self.names.entry(uid).or_insert(name);
+        }
+        self.read = Some(changed);
+    }
+}
+
+/// uid and name of a line of passwd(5).
+fn entry(line: &[u8]) -> Option<(Uid, String)> {
+    let mut fields = line.split(|byte| *byte == b':');
+    let name = fields.next().filter(|name| !name.is_empty() && name[0] != b'#')?;
+    let uid = number(fields.nth(1)?)?;
+    Some((Uid(uid), String::from_utf8_lossy(name).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_the_file_and_numbers_fill_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("passwd");
+        std::fs::write(
+            &file,
+            "root:x:0:0::/root:/bin/sh\n# x:x:5:5\nann:x:1000:1000::/:\ntwin:x:1000:1::/:\n+::::::\n",
+        )
+        .unwrap();
+        let mut users = Users::new(&file);
+        assert_eq!(users.name(Uid(0)), "root");
+        assert_eq!(users.name(Uid(1000)), "ann");
+        assert_eq!(users.name(Uid(5)), "5");
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_missing_one_forgets_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("passwd");
+        std::fs::write(&file, "ann:x:1000:1000::/:\n").unwrap();
+        let mut users = Users::new(&file);
+        assert_eq!(users.name(Uid(1000)), "ann");
+        std::fs::write(&file, "bea:x:1000:1000::/:\n").unwrap();
+        let later = SystemTime::now() + std::time::Duration::from_secs(10);
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(later).unwrap();
+        assert_eq!(users.name(Uid(1000)), "bea");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(users.name(Uid(1000)), "bea");
+    }
+
+    #[test]
+    fn this_hosts_root_is_root() {
+        assert_eq!(Users::default().name(Uid::ROOT), "root");
+    }
+}

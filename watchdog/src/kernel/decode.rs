@@ -1,0 +1,229 @@
+//! From a record's bytes to an event. Pure, and safe on any bytes.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use watchdog_common as raw;
+use watchdog_common::{
+    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, MemoryStepRecord, OomRecord, PATH_MAX, ReclaimRecord,
+    RecordKind, SampleFlags, SampleRecord, SignalRecord,
+};
+use zerocopy::FromBytes;
+
+use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Uid};
+use crate::engine::input::{
+    Exec, Exit, ExitStatus, Fork, Image, KernelEvent, Lineage, Memory, Oom, Reclaim, Sample, Signal,
+};
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not even a header.
+    #[error("a record of {0} bytes is shorter than its header")]
+    NoHeader(usize),
+    /// A kind that this program does not know.
+    #[error("no kind of record has the number {0}")]
+    UnknownKind(u32),
+    /// Cut off.
+    #[error("a record of kind {kind:?} has {len} bytes, fewer than it needs")]
+    TooShort {
+        /// Of what kind.
+        kind: RecordKind,
+        /// Its length.
+        len: usize,
+    },
+    /// Lengths of path or argv that cannot be.
+    #[error("an exec says that it carries {path} bytes of path and {argv} of argv, and has {len} bytes of text")]
+    BadText {
+        /// Said of the path.
+        path: u16,
+        /// Said of argv.
+        argv: u16,
+        /// There are.
+        len: usize,
+    },
+}
+
+/// Makes an event of one record.
+///
+/// # Errors
+/// When the bytes are no record; this program and the kernel's would then be of different versions.
+pub fn decode(bytes: &[u8]) -> Result<KernelEvent, DecodeError> {
+    let (header, _) = Header::read_from_prefix(bytes).map_err(|_| DecodeError::NoHeader(bytes.len()))?;
+    let kind = RecordKind::from_raw(header.kind).ok_or(DecodeError::UnknownKind(header.kind))?;
+    Ok(match kind {
+        RecordKind::Fork => KernelEvent::Fork(fork(&record(kind, bytes)?.0)),
+        RecordKind::Exec => {
+            let (exec_record, text) = record(kind, bytes)?;
+            KernelEvent::Exec(exec(&exec_record, text)?)
+        }
+        RecordKind::Exit => KernelEvent::Exit(exit(&record(kind, bytes)?.0)),
+        RecordKind::Oom => KernelEvent::Oom(oom(&record(kind, bytes)?.0)),
+        RecordKind::Signal => KernelEvent::Signal(signal(&record(kind, bytes)?.0)),
+        RecordKind::MemoryStep => KernelEvent::MemoryStep(memory_step(&record(kind, bytes)?.0)),
+        RecordKind::Reclaim => KernelEvent::Reclaim(reclaim(&record(kind, bytes)?.0)),
+    })
+}
+
+/// What the sampling iterator said of one process, at the moment `at`.
+#[must_use]
+pub fn sample(at: BootTime, record: &SampleRecord) -> Sample {
+    let zombie = record.flags & SampleFlags::ZOMBIE != 0;
+    let memory = if zombie { Memory::default() } else { memory(record.pages, record.hiwater_rss) };
+    Sample {
+        at,
+        process: ProcessId::from_kernel(record.tgid, record.start),
+        memory,
+        ppid: Some(Pid(record.ppid)),
+        zombie,
+        tty: Some(record.flags & SampleFlags::TTY != 0),
+    }
+}
+
+/// A lineage as the map holds it.
+#[must_use]
+pub fn lineage(lineage: &raw::Lineage) -> Lineage {
+    let flag = |bit| lineage.flags & bit != 0;
+    Lineage {
+        root: ProcessId::from_kernel(lineage.root, lineage.root_start),
+        parent: (lineage.parent != 0).then(|| ProcessId::from_kernel(lineage.parent, lineage.parent_start)),
+        depth: lineage.depth,
+        provisional: flag(raw::LineageFlags::PROVISIONAL),
+        forked: flag(raw::LineageFlags::FORKED),
+        witness: flag(raw::LineageFlags::WITNESS),
+    }
+}
+
+fn record<T: FromBytes>(kind: RecordKind, bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
+    T::read_from_prefix(bytes).map_err(|_| DecodeError::TooShort { kind, len: bytes.len() })
+}
+
+fn fork(record: &ForkRecord) -> Fork {
+    Fork {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        lineage: lineage(&record.lineage),
+        uid: Uid(record.header.uid),
+        comm: text(&record.comm),
+    }
+}
+
+fn exec(record: &ExecRecord, rest: &[u8]) -> Result<Exec, DecodeError> {
+    let bad = || DecodeError::BadText { path: record.path_len, argv: record.argv_len, len: rest.len() };
+    let (path_len, argv_len) = (usize::from(record.path_len), usize::from(record.argv_len));
+    if path_len > PATH_MAX || argv_len > ARGV_MAX {
+        return Err(bad());
+    }
+    let (path, rest) = rest.split_at_checked(path_len).ok_or_else(bad)?;
+    let argv = rest.get(..argv_len).ok_or_else(bad)?;
+    Ok(Exec {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        lineage: lineage(&record.lineage),
+        uid: Uid(record.header.uid),
+        ppid: Pid(record.ppid),
+        comm: text(&record.comm),
+        image: Image {
+            path: text(path),
+            argv: arguments(argv),
+            truncated: record.argv_total as usize > argv_len || path_len == PATH_MAX - 1,
+        },
+    })
+}
+
+fn exit(record: &ExitRecord) -> Exit {
+    let peak = if record.hiwater_rss > 0 {
+        Some(record.hiwater_rss)
+    } else {
+        // `maxrss` covers every program that the process ran. One below the mark of the last exec tells nothing about the
+        // last program.
+        (record.maxrss > record.inherited_peak).then_some(record.maxrss)
+    };
+    Exit {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        status: status(record.status),
+        peak: peak.map(pages),
+    }
+}
+
+/// A wait status: the lower seven bits are the signal, if there was one, else the next eight the code (wait(2)).
+fn status(status: u32) -> ExitStatus {
+    match (status & 0x7f) as u8 {
+        0 => ExitStatus::Code((status >> 8) as u8),
+        signal => ExitStatus::Signal(signal),
+    }
+}
+
+fn oom(record: &OomRecord) -> Oom {
+    Oom {
+        at: BootTime(record.header.at),
+        pid: Pid(record.header.tgid),
+        process: (record.header.start != 0).then(|| process(&record.header)),
+        comm: text(&record.comm),
+        trigger: Pid(record.trigger),
+    }
+}
+
+fn signal(record: &SignalRecord) -> Signal {
+    Signal {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        signal: u8::try_from(record.signal).unwrap_or(u8::MAX),
+        code: record.code,
+        delivered: record.result == 0,
+        sender: ProcessId::from_kernel(record.sender, record.sender_start),
+        sender_comm: text(&record.sender_comm),
+        sender_uid: Uid(record.sender_uid),
+    }
+}
+
+fn memory_step(record: &MemoryStepRecord) -> Sample {
+    Sample {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        memory: memory(record.pages, 0),
+        ppid: None,
+        zombie: false,
+        tty: None,
+    }
+}
+
+fn reclaim(record: &ReclaimRecord) -> Reclaim {
+    Reclaim {
+        at: BootTime(record.header.at),
+        process: process(&record.header),
+        stalled: Duration::from_nanos(record.stalled),
+        reclaimed: pages(record.reclaimed),
+    }
+}
+
+fn process(header: &Header) -> ProcessId {
+    ProcessId::from_kernel(header.tgid, header.start)
+}
+
+/// The kernel's counters are sums of parts, each of which may lag behind: a small negative one means zero.
+fn memory(counters: [i64; 4], peak: u64) -> Memory {
+    let [file, anon, swap, shmem] = counters.map(|count| pages(u64::try_from(count).unwrap_or(0)));
+    Memory { anon, file, shmem, swap, peak: pages(peak), proportional: None }
+}
+
+fn pages(count: u64) -> Bytes {
+    static PAGE_SIZE: LazyLock<u64> = LazyLock::new(|| rustix::param::page_size() as u64);
+    Bytes(count.saturating_mul(*PAGE_SIZE))
+}
+
+/// Text up to its NUL; what is not UTF-8 is replaced.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// NUL-separated arguments, of which the last may be cut off.
+fn arguments(bytes: &[u8]) -> Vec<String> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let ended = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    ended.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+}

@@ -1,0 +1,105 @@
+//! What the programs must know of the running kernel: where members lie, and which form of a tracepoint it has.
+
+use watchdog_common::{ABSENT, Offsets};
+
+use super::btf::{Btf, BtfError};
+
+/// All that differs between kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Where members lie.
+    pub offsets: Offsets,
+    /// Which program belongs on which tracepoint.
+    pub variants: Variants,
+}
+
+/// Names of the programs for tracepoints whose arguments differ between kernels; `None` where the kernel has no such
+/// tracepoint, or in a form that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variants {
+    /// On `sched_process_exit`.
+    pub exit: Option<&'static str>,
+    /// On `mark_victim`.
+    pub victim: Option<&'static str>,
+}
+
+impl Layout {
+    /// Finds everything in a kernel's types.
+    ///
+    /// # Errors
+    /// Names the structure or member that this kernel does not have. `mm_struct.owner` may be missing (a kernel without
+    /// CONFIG_MEMCG): that costs close watch only.
+    pub fn of(btf: &Btf) -> Result<Self, BtfError> {
+        Ok(Self { offsets: offsets(btf)?, variants: Variants::of(btf) })
+    }
+}
+
+impl Variants {
+    fn of(btf: &Btf) -> Self {
+        Self {
+            exit: match btf.tracepoint_arity("sched_process_exit") {
+                Some(1) => Some("exit_counted"),
+                Some(2) => Some("exit_told"),
+                _ => None,
+            },
+            victim: match btf.tracepoint_arity("mark_victim") {
+                Some(1) => Some("victim_pid"),
+                Some(2) => Some("victim_task"),
+                _ => None,
+            },
+        }
+    }
+}
+
+fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {
+    let task = btf.structure("task_struct")?;
+    let signal = btf.structure("signal_struct")?;
+    let mm = btf.structure("mm_struct")?;
+    let cred = btf.structure("cred")?;
+    let bprm = btf.structure("linux_binprm")?;
+    let siginfo = btf.structure("kernel_siginfo")?;
+    let offset = |structure, member| btf.member(structure, member).map(|member| member.offset);
+    let (mm_rss_stat, mm_rss_stride) = rss_counters(btf)?;
+
+    Ok(Offsets {
+        task_pid: offset(task, "pid")?,
+        task_tgid: offset(task, "tgid")?,
+        task_group_leader: offset(task, "group_leader")?,
+        task_real_parent: offset(task, "real_parent")?,
+        task_start_boottime: offset(task, "start_boottime")?,
+        task_comm: offset(task, "comm")?,
+        task_cred: offset(task, "cred")?,
+        task_mm: offset(task, "mm")?,
+        task_signal: offset(task, "signal")?,
+        task_exit_code: offset(task, "exit_code")?,
+        cred_uid: offset(cred, "uid")?,
+        signal_live: offset(signal, "live")?,
+        signal_flags: offset(signal, "flags")?,
+        signal_group_exit_code: offset(signal, "group_exit_code")?,
+        signal_maxrss: offset(signal, "maxrss")?,
+        signal_tty: offset(signal, "tty")?,
+        mm_arg_start: offset(mm, "arg_start")?,
+        mm_arg_end: offset(mm, "arg_end")?,
+        mm_hiwater_rss: offset(mm, "hiwater_rss")?,
+        mm_owner: offset(mm, "owner").unwrap_or(ABSENT),
+        mm_rss_stat,
+        mm_rss_stride,
+        bprm_filename: offset(bprm, "filename")?,
+        siginfo_code: offset(siginfo, "si_code")?,
+    })
+}
+
+/// The first counter of `mm_struct.rss_stat`, and the bytes from one to the next.
+fn rss_counters(btf: &Btf) -> Result<(u32, u32), BtfError> {
+    let rss_stat = btf.member(btf.structure("mm_struct")?, "rss_stat")?;
+    match btf.array_element(rss_stat.type_id) {
+        // Since Linux 6.2: an array of per-CPU counters, of which the shared part is read.
+        Some((counter, stride)) => Ok((rss_stat.offset + btf.member(counter, "count")?.offset, stride)),
+        // Before: a structure with an array of atomic longs.
+        None => {
+            let counts = btf.member(rss_stat.type_id, "count")?;
+            let stride = btf.array_element(counts.type_id).map_or(8, |(_, size)| size);
+            Ok((rss_stat.offset + counts.offset, stride))
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Puts the programs into the kernel and attaches them.
+
+use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
+use aya::programs::{BtfTracePoint, Iter, ProgramError};
+use aya::{Ebpf, EbpfLoader};
+use watchdog_common::{ABSENT, Settings};
+use zerocopy::IntoBytes;
+
+use super::btf::{Btf, BtfError};
+use super::layout::Layout;
+use super::logs::KernelLog;
+use super::stream::EventRing;
+use super::tracer::{Feature, Features, Maps, Streams, Tracer};
+use crate::config::Candidates;
+use crate::engine::id::{Bytes, ProcessId};
+
+/// The programs, as `cargo xtask build-ebpf` made them.
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../watchdog-ebpf/prebuilt/watchdog.bpf.o"));
+
+/// What is decided at load time.
+#[derive(Clone, Debug)]
+pub struct LoadOptions<'a> {
+    /// How many processes can be tracked at once.
+    pub max_processes: u32,
+    /// What to look out for at the exec of an untracked process.
+    pub candidates: &'a Candidates,
+    /// Close watch: how far memory moves between two events.
+    pub memory_step: Bytes,
+    /// Size of the ring for fork, exec and exit, in bytes: a power of two, and whole pages. Each page is mapped twice, and
+    /// both count as this process's memory.
+    pub lifecycle_ring: u32,
+}
+
+impl<'a> LoadOptions<'a> {
+    /// The usual sizes.
+    #[must_use]
+    pub fn new(max_processes: u32, candidates: &'a Candidates) -> Self {
+        Self { max_processes, candidates, memory_step: Bytes::from_mib(4), lifecycle_ring: 1 << 20 }
+    }
+}
+
+/// Why the kernel's side does not work, or something asked of it did not.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The kernel's types do not tell what must be known.
+    #[error(transparent)]
+    Types(#[from] BtfError),
+    /// The kernel's types, as the loader reads them.
+    #[error("cannot read the kernel's types: {0}")]
+    LoaderTypes(#[from] aya::BtfError),
+    /// The object was refused before any program was.
+    #[error("cannot create the maps of the kernel programs (are we root?): {0}")]
+    Object(#[from] aya::EbpfError),
+    /// A tracepoint has arguments that no program expects.
+    #[error("this kernel's tracepoint {0} takes arguments that no program is made for")]
+    UnknownForm(&'static str),
+    /// A program was refused.
+    #[error("cannot {doing} the kernel program `{program}`: {source}")]
+    Program {
+        /// Which.
+        program: String,
+        /// `find`, `load`, `attach`, `detach`.
+        doing: &'static str,
+        /// Why.
+        source: Box<ProgramError>,
+    },
+    /// The object has no such program or map: it was built from other sources.
+    #[error("the kernel object has no `{0}`: it does not belong to this program")]
+    Missing(&'static str),
+    /// A map could not be read or written.
+    #[error("cannot {doing} the map `{map}`: {source}")]
+    Map {
+        /// Which.
+        map: &'static str,
+        /// `open`, `read`, `write`.
+        doing: &'static str,
+        /// Why.
+        source: MapError,
+    },
+    /// The map has no room for another process.
+    #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
+    Full(ProcessId),
+    /// The sampler could not be read.
+    #[error("cannot read the sampler: {0}")]
+    Sample(std::io::Error),
+    /// The feature is off.
+    #[error("{0}")]
+    Off(String),
+}
+
+impl KernelError {
+    pub(super) fn program(program: &str, doing: &'static str, source: ProgramError) -> Self {
+        Self::Program { program: program.to_owned(), doing, source: Box::new(source) }
+    }
+}
+
+impl Tracer {
+    /// Loads all programs and attaches all but those of close watch.
+    ///
+    /// A program without which processes can still be followed (signals, the OOM killer, the sampler, close watch) is
+    /// left out aloud when the kernel refuses it: see [`Tracer::features`].
+    ///
+    /// # Errors
+    /// When this kernel's types lack something, or a program on fork, exec, exit or free is refused. Without root (or
+    /// CAP_BPF and CAP_PERFMON) it always is.
+    pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
+        let layout = Layout::of(&Btf::of_running_kernel()?)?;
+        let settings = Settings { memory_step_pages: step_pages(options.memory_step), reserved: 0 };
+        let mut ebpf = {
+            let mut loader = EbpfLoader::new();
+            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
+            loader.btf(None);
+            loader
+                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
+                .override_global("SETTINGS", settings.as_bytes(), true)
+                .map_max_entries("TRACKED", options.max_processes)
+                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
+                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
+                .load(OBJECT)?
+        };
+        let features = load_programs(&mut ebpf, &layout)?;
+        release_freed_memory();
+
+        let maps = Maps {
+            tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
+            candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
+            every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
+            lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
+        };
+        let streams = Streams {
+            lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
+            memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
+        };
+        let log = KernelLog::open(&mut ebpf);
+        let mut tracer = Self::new(ebpf, maps, features, log);
+        tracer.set_candidates(options.candidates)?;
+        tracer.attach_all(layout.variants)?;
+        Ok((tracer, streams))
+    }
+}
+
+/// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.
+fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelError> {
+    let btf = aya::Btf::from_sys_fs()?;
+    let exit = layout.variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?;
+    for (program, tracepoint) in [
+        ("fork", "sched_process_fork"),
+        ("exec", "sched_process_exec"),
+        (exit, "sched_process_exit"),
+        ("free", "sched_process_free"),
+    ] {
+        load_tracepoint(ebpf, program, tracepoint, &btf)?;
+    }
+    let mut optional = |programs: &[(&str, &str)]| -> Feature {
+        programs
+            .iter()
+            .try_for_each(|(program, tracepoint)| load_tracepoint(ebpf, program, tracepoint, &btf))
+            .map_err(|error| error.to_string())
+    };
+    let signals = optional(&[("signal", "signal_generate")]);
+    let oom = match layout.variants.victim {
+        Some(program) => optional(&[(program, "mark_victim")]),
+        None => Err(KernelError::UnknownForm("mark_victim").to_string()),
+    };
+    let close_watch = if layout.offsets.mm_owner == ABSENT {
+        Err("this kernel does not tell whose an address space is (no CONFIG_MEMCG)".to_owned())
+    } else {
+        optional(&[
+            ("rss_stat", "rss_stat"),
+            ("reclaim_begin", "mm_vmscan_direct_reclaim_begin"),
+            ("reclaim_end", "mm_vmscan_direct_reclaim_end"),
+        ])
+    };
+    let sampler = load_sampler(ebpf, &btf).map_err(|error| error.to_string());
+    Ok(Features { signals, oom, close_watch, sampler })
+}
+
+fn load_tracepoint(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &aya::Btf) -> Result<(), KernelError> {
+    tracepoint_program(ebpf, program)?
+        .load(tracepoint, btf)
+        .map_err(|source| KernelError::program(program, "load", source))
+}
+
+fn load_sampler(ebpf: &mut Ebpf, btf: &aya::Btf) -> Result<(), KernelError> {
+    sampler_program(ebpf)?.load("task", btf).map_err(|source| KernelError::program("sample", "load", source))
+}
+
+pub(super) fn tracepoint_program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint, KernelError> {
+    ebpf.program_mut(name)
+        .ok_or(KernelError::Missing("program of that name"))?
+        .try_into()
+        .map_err(|source| KernelError::program(name, "find", source))
+}
+
+pub(super) fn sampler_program(ebpf: &mut Ebpf) -> Result<&mut Iter, KernelError> {
+    ebpf.program_mut("sample")
+        .ok_or(KernelError::Missing("sample"))?
+        .try_into()
+        .map_err(|source| KernelError::program("sample", "find", source))
+}
+
+fn open<T>(ebpf: &mut Ebpf, name: &'static str, of: impl FnOnce(Map) -> Result<T, MapError>) -> Result<T, KernelError> {
+    let map = ebpf.take_map(name).ok_or(KernelError::Missing(name))?;
+    of(map).map_err(|source| KernelError::Map { map: name, doing: "open", source })
+}
+
+fn step_pages(step: Bytes) -> u32 {
+    let pages = step.0 / rustix::param::page_size() as u64;
+    u32::try_from(pages).unwrap_or(u32::MAX).max(1)
+}
+
+/// Gives back what reading the kernel's types took: glibc would keep 16 MB of it for the life of the daemon.
+fn release_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

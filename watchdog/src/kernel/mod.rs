@@ -1,0 +1,20 @@
+//! The kernel's side of the story: programs go in, events and samples come out.
+//!
+//! In the order in which it happens: [`btf`] reads the types of the running kernel, [`layout`] finds in them what the
+//! programs must know, [`load`] puts the programs in and attaches them, [`tracer`] is the handle on what runs then,
+//! [`stream`] takes records off the rings, and [`decode`] makes events of their bytes.
+
+pub mod btf;
+pub mod decode;
+pub mod layout;
+pub mod load;
+mod logs;
+mod stats;
+pub mod stream;
+pub mod tracer;
+
+pub use decode::{DecodeError, decode};
+pub use load::{KernelError, LoadOptions};
+pub use stats::ProgramStats;
+pub use stream::{EventRing, EventStream};
+pub use tracer::{Entry, Features, Lost, Placed, Streams, Tracer};

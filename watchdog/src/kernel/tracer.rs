@@ -1,0 +1,467 @@
+//! The handle on what runs in the kernel.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use watchdog_common::{
+    LineageFlags, LossCause, NANOS_PER_TICK, RecordKind, SampleRecord, Tracked, name_hash, same_start,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::decode;
+use super::layout::Variants;
+use super::load::{KernelError, sampler_program, tracepoint_program};
+use super::logs::KernelLog;
+use super::stats::ProgramStats;
+use super::stream::EventRing;
+use crate::config::Candidates;
+use crate::engine::id::{ProcessId, Ticks};
+use crate::engine::input::Lineage;
+
+/// The loaded programs, their links and their maps. Dropping it detaches everything.
+pub struct Tracer {
+    ebpf: Ebpf,
+    maps: Maps,
+    features: Features,
+    log: Option<KernelLog>,
+    close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
+    sample_buffer: Vec<u8>,
+}
+
+/// The two rings: what lives and dies, and memory in close watch.
+pub struct Streams {
+    /// fork, exec, exit, signals, the OOM killer.
+    pub lifecycle: EventRing,
+    /// Steps of memory, and reclaim.
+    pub memory: EventRing,
+}
+
+/// On, or the reason why not.
+pub type Feature = Result<(), String>;
+
+/// What this kernel lets us do beyond following processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Senders of signals.
+    pub signals: Feature,
+    /// Choices of the OOM killer.
+    pub oom: Feature,
+    /// Memory events.
+    pub close_watch: Feature,
+    /// Reading the memory of all tracked processes at once.
+    pub sampler: Feature,
+}
+
+/// The maps that userspace works with. Values are bytes here, since aya's and the common crate's traits do not know each
+/// other.
+pub(super) struct Maps {
+    pub(super) tracked: HashMap<MapData, u32, [u8; size_of::<Tracked>()]>,
+    pub(super) candidates: HashMap<MapData, u64, u8>,
+    pub(super) every_exec: Array<MapData, u32>,
+    pub(super) lost: PerCpuArray<MapData, u64>,
+}
+
+/// A process in the kernel's map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Who.
+    pub process: ProcessId,
+    /// Its place.
+    pub lineage: Lineage,
+    /// Dead, and not yet waited for (or waited for a moment ago).
+    pub zombie: bool,
+}
+
+/// What became of a wish to track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is in the map, and its exit will be told.
+    Alive,
+    /// It is in the map, and dead already: no exit will be told.
+    Zombie,
+    /// There is no such process any more.
+    Gone,
+}
+
+/// Records that were lost since the programs were loaded, summed over CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    slots: [u64; LossCause::SLOTS as usize],
+}
+
+/// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
+mod update {
+    pub(super) const NO_EXIST: u64 = 1;
+    pub(super) const EXIST: u64 = 2;
+}
+
+/// The programs of close watch.
+const CLOSE_WATCH: [&str; 3] = ["rss_stat", "reclaim_begin", "reclaim_end"];
+
+impl Tracer {
+    pub(super) fn new(ebpf: Ebpf, maps: Maps, features: Features, log: Option<KernelLog>) -> Self {
+        Self { ebpf, maps, features, log, close_watch: None, sample_buffer: vec![0; 64 << 10] }
+    }
+
+    /// Attaches everything but close watch. The order matters: an exit must never be missed of a process whose fork was
+    /// seen, so what removes comes before what adds.
+    pub(super) fn attach_all(&mut self, variants: Variants) -> Result<(), KernelError> {
+        let required = ["free", variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?, "exec", "fork"];
+        for program in required {
+            self.attach(program)?;
+        }
+        if self.features.signals.is_ok() {
+            self.features.signals = self.attach("signal").map(drop).map_err(|error| error.to_string());
+        }
+        if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
+            self.features.oom = self.attach(program).map(drop).map_err(|error| error.to_string());
+        }
+        let Features { signals, oom, close_watch, sampler } = &self.features;
+        for (name, feature) in [("signals", signals), ("oom", oom), ("close watch", close_watch), ("sampler", sampler)]
+        {
+            if let Err(reason) = feature {
+                tracing::warn!(feature = name, %reason, "this kernel does not give all: doing without");
+            }
+        }
+        Ok(())
+    }
+
+    /// What this kernel gives, and why not what it does not.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Puts a process into the map, or changes the lineage of one that is there. What the kernel has noted of it stays:
+    /// its exact start, its peak before the last exec, and whether it has exited or called exec since its fork.
+    ///
+    /// # Errors
+    /// When the map is full, or cannot be read or written.
+    pub fn track(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Placed, KernelError> {
+        if let Some(placed) = self.change(process, lineage)? {
+            return Ok(placed);
+        }
+        if state_of(process).is_none() {
+            return Ok(Placed::Gone);
+        }
+        let entry = Tracked { lineage: to_kernel(lineage), start: start_of(process), inherited_peak: 0 };
+        match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::NO_EXIST) {
+            Ok(()) => {}
+            // The kernel was quicker: the process called exec as a possible agent.
+            Err(error) if is_errno(&error, libc::EEXIST) => {
+                if let Some(placed) = self.change(process, lineage)? {
+                    return Ok(placed);
+                }
+                // What is there belongs to an earlier process of this pid, and to no living one.
+                self.maps.tracked.insert(process.pid.0, bytes_of(&entry), 0).map_err(writing)?;
+            }
+            Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::Full(process)),
+            Err(error) => return Err(writing(error)),
+        }
+        self.settle(process)
+    }
+
+    /// Takes a process out of the map. An entry of another process with this pid stays.
+    ///
+    /// # Errors
+    /// When the map cannot be read or written.
+    pub fn untrack(&mut self, process: ProcessId) -> Result<(), KernelError> {
+        if self.entry(process)?.is_none() {
+            return Ok(());
+        }
+        match self.maps.tracked.remove(&process.pid.0) {
+            Err(error) if !is_missing(&error) => Err(writing(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything in the map, zombies included, in any order. Some 2 µs each.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn entries(&self) -> Result<Vec<Entry>, KernelError> {
+        let mut seen = HashSet::new();
+        let mut entries = Vec::new();
+        for pair in self.maps.tracked.iter() {
+            let (tgid, value) = pair.map_err(reading)?;
+            // The kernel starts over when the key that it stands at is removed meanwhile.
+            if !seen.insert(tgid) {
+                continue;
+            }
+            let tracked: Tracked = zerocopy::transmute!(value);
+            entries.push(Entry {
+                process: ProcessId::from_kernel(tgid, tracked.start),
+                lineage: decode::lineage(&tracked.lineage),
+                zombie: tracked.lineage.flags & LineageFlags::EXITED != 0,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// Replaces the names of possible agents; only what differs is written.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn set_candidates(&mut self, candidates: &Candidates) -> Result<(), KernelError> {
+        let failed = |doing| move |source| KernelError::Map { map: "CANDIDATES", doing, source };
+        let wanted: HashSet<u64> = candidates.names.iter().map(|name| name_hash(name)).collect();
+        let present: HashSet<u64> = self.maps.candidates.keys().collect::<Result<_, _>>().map_err(failed("read"))?;
+        for &name in wanted.difference(&present) {
+            self.maps.candidates.insert(name, 1, 0).map_err(failed("write"))?;
+        }
+        for name in present.difference(&wanted) {
+            self.maps.candidates.remove(name).map_err(failed("write"))?;
+        }
+        self.maps.every_exec.set(0, u32::from(candidates.every_exec), 0).map_err(|source| KernelError::Map {
+            map: "TRACK_EVERY_EXEC",
+            doing: "write",
+            source,
+        })
+    }
+
+    /// Attaches or detaches the memory programs. Doing what is done already is nothing.
+    ///
+    /// # Errors
+    /// When the kernel refuses; a half of it does not stay.
+    pub fn set_close_watch(&mut self, on: bool) -> Result<(), KernelError> {
+        match (on, self.close_watch.take()) {
+            (true, None) => {
+                self.features.close_watch.clone().map_err(KernelError::Off)?;
+                let mut links = Vec::new();
+                for program in CLOSE_WATCH {
+                    match self.attach(program) {
+                        Ok(link) => links.push((program, link)),
+                        Err(error) => {
+                            self.detach(links)?;
+                            return Err(error);
+                        }
+                    }
+                }
+                self.close_watch = Some(links);
+            }
+            (false, Some(links)) => self.detach(links)?,
+            (_, unchanged) => self.close_watch = unchanged,
+        }
+        Ok(())
+    }
+
+    /// Whether the memory programs are attached.
+    #[must_use]
+    pub fn close_watch(&self) -> bool {
+        self.close_watch.is_some()
+    }
+
+    /// The memory of every tracked process, in one read: some 0.5 µs each, and 0.05 µs for every other thread of the
+    /// host.
+    ///
+    /// # Errors
+    /// When this kernel has no sampler, or reading it fails.
+    pub fn sample(&mut self) -> Result<Vec<SampleRecord>, KernelError> {
+        self.features.sampler.clone().map_err(KernelError::Off)?;
+        let program = sampler_program(&mut self.ebpf)?;
+        let failed = |source| KernelError::program("sample", "attach", source);
+        let link = program.attach().map_err(failed)?;
+        // A file can be read once, and aya makes it of the link as a whole; both cost two system calls.
+        let mut file = program
+            .take_link(link)
+            .map_err(failed)?
+            .into_file()
+            .map_err(|error| KernelError::Sample(std::io::Error::other(error)))?;
+        let mut samples: Vec<SampleRecord> = Vec::new();
+        loop {
+            let len = file.read(&mut self.sample_buffer).map_err(KernelError::Sample)?;
+            if len == 0 {
+                break;
+            }
+            let (records, _) = self.sample_buffer[..len].as_chunks::<{ size_of::<SampleRecord>() }>();
+            samples.extend(records.iter().filter_map(|record| SampleRecord::read_from_bytes(record).ok()));
+        }
+        // A process whose first thread has exited is found once without memory, and once in each other thread with it.
+        samples.sort_unstable_by_key(|sample| (sample.tgid, Reverse(sample.hiwater_rss)));
+        samples.dedup_by_key(|sample| sample.tgid);
+        Ok(samples)
+    }
+
+    /// What was lost since the programs were loaded.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn lost(&self) -> Result<Lost, KernelError> {
+        let mut lost = Lost::default();
+        for (slot, sum) in (0..).zip(&mut lost.slots) {
+            let values = self.maps.lost.get(&slot, 0).map_err(|source| KernelError::Map {
+                map: "LOST",
+                doing: "read",
+                source,
+            })?;
+            *sum = values.iter().sum();
+        }
+        Ok(lost)
+    }
+
+    /// Hands what the programs have logged over to `tracing`. Once a second is often enough.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    /// What the loaded programs cost, while `kernel.bpf_stats_enabled` is 1.
+    #[must_use]
+    pub fn program_stats(&self) -> Vec<ProgramStats> {
+        self.ebpf.programs().filter_map(|(name, program)| ProgramStats::of(name, program.fd().ok()?.as_fd())).collect()
+    }
+
+    fn attach(&mut self, program: &str) -> Result<BtfTracePointLinkId, KernelError> {
+        tracepoint_program(&mut self.ebpf, program)?
+            .attach()
+            .map_err(|source| KernelError::program(program, "attach", source))
+    }
+
+    fn detach(&mut self, links: Vec<(&'static str, BtfTracePointLinkId)>) -> Result<(), KernelError> {
+        for (program, link) in links {
+            tracepoint_program(&mut self.ebpf, program)?
+                .detach(link)
+                .map_err(|source| KernelError::program(program, "detach", source))?;
+        }
+        Ok(())
+    }
+
+    /// The entry of this very process.
+    fn entry(&self, process: ProcessId) -> Result<Option<Tracked>, KernelError> {
+        match self.maps.tracked.get(&process.pid.0, 0) {
+            Ok(value) => {
+                let entry: Tracked = zerocopy::transmute!(value);
+                Ok(same_start(entry.start, start_of(process)).then_some(entry))
+            }
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(reading(error)),
+        }
+    }
+
+    /// Changes the entry of this very process; `None` when it has none.
+    fn change(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<Placed>, KernelError> {
+        /// What only the kernel knows.
+        const KERNELS: u32 = LineageFlags::EXITED | LineageFlags::FORKED;
+        let Some(mut entry) = self.entry(process)? else { return Ok(None) };
+        let noted = entry.lineage;
+        entry.lineage = to_kernel(lineage);
+        entry.lineage.flags = (entry.lineage.flags & !KERNELS) | (noted.flags & KERNELS);
+        // Starts that the kernel knows to the nanosecond stay so.
+        if noted.parent == entry.lineage.parent && same_start(noted.parent_start, entry.lineage.parent_start) {
+            entry.lineage.parent_start = noted.parent_start;
+        }
+        match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::EXIST) {
+            Ok(()) => self.settle(process).map(Some),
+            Err(error) if is_missing(&error) => Ok(Some(Placed::Gone)),
+            Err(error) => Err(writing(error)),
+        }
+    }
+
+    /// Makes good what may have happened to a process while its entry was being written: it may have exited, or be gone.
+    fn settle(&mut self, process: ProcessId) -> Result<Placed, KernelError> {
+        match state_of(process) {
+            None => self.untrack(process).map(|()| Placed::Gone),
+            Some(State::Alive) => Ok(Placed::Alive),
+            Some(State::Zombie) => {
+                let Some(mut entry) = self.entry(process)? else { return Ok(Placed::Gone) };
+                entry.lineage.flags |= LineageFlags::EXITED;
+                match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::EXIST) {
+                    Err(error) if !is_missing(&error) => Err(writing(error)),
+                    _ => Ok(Placed::Zombie),
+                }
+            }
+        }
+    }
+}
+
+impl Lost {
+    /// Records of this kind that found no room in their ring.
+    #[must_use]
+    pub fn of(&self, kind: RecordKind) -> u64 {
+        self.slots[kind as usize]
+    }
+
+    /// Processes that found no room in the map.
+    #[must_use]
+    pub fn untracked(&self) -> u64 {
+        self.slots[LossCause::MAP_FULL as usize]
+    }
+
+    /// Everything whose loss can make the table of processes wrong: all but the records of close watch.
+    #[must_use]
+    pub fn lifecycle(&self) -> u64 {
+        [RecordKind::Fork, RecordKind::Exec, RecordKind::Exit, RecordKind::Oom, RecordKind::Signal]
+            .into_iter()
+            .map(|kind| self.of(kind))
+            .sum::<u64>()
+            + self.untracked()
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.slots.iter().sum()
+    }
+}
+
+enum State {
+    Alive,
+    Zombie,
+}
+
+/// How this very process is; `None` when it is gone.
+fn state_of(process: ProcessId) -> Option<State> {
+    let stat = procfs::process::Process::new(i32::try_from(process.pid.0).ok()?).and_then(|found| found.stat()).ok()?;
+    if Ticks(stat.starttime) != process.start_time {
+        return None;
+    }
+    Some(if matches!(stat.state, 'Z' | 'X') { State::Zombie } else { State::Alive })
+}
+
+/// The start of the tick, in nanoseconds: what the kernel's start is rounded down to.
+fn start_of(process: ProcessId) -> u64 {
+    process.start_time.0.saturating_mul(NANOS_PER_TICK)
+}
+
+fn to_kernel(lineage: &Lineage) -> watchdog_common::Lineage {
+    let Lineage { root, parent, depth, provisional, forked, witness } = *lineage;
+    let flag = |on: bool, bit| if on { bit } else { 0 };
+    watchdog_common::Lineage {
+        root_start: start_of(root),
+        parent_start: parent.map_or(0, start_of),
+        root: root.pid.0,
+        parent: parent.map_or(0, |parent| parent.pid.0),
+        depth,
+        flags: flag(provisional, LineageFlags::PROVISIONAL)
+            | flag(forked, LineageFlags::FORKED)
+            | flag(witness, LineageFlags::WITNESS),
+    }
+}
+
+fn bytes_of(entry: &Tracked) -> [u8; size_of::<Tracked>()] {
+    let mut bytes = [0; size_of::<Tracked>()];
+    bytes.copy_from_slice(entry.as_bytes());
+    bytes
+}
+
+fn is_missing(error: &MapError) -> bool {
+    matches!(error, MapError::KeyNotFound | MapError::ElementNotFound) || is_errno(error, libc::ENOENT)
+}
+
+fn is_errno(error: &MapError, errno: i32) -> bool {
+    matches!(error, MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(errno))
+}
+
+fn reading(source: MapError) -> KernelError {
+    KernelError::Map { map: "TRACKED", doing: "read", source }
+}
+
+fn writing(source: MapError) -> KernelError {
+    KernelError::Map { map: "TRACKED", doing: "write", source }
+}

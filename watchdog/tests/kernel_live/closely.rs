@@ -1,0 +1,49 @@
+//! Close watch: attached, and detached again, while everything runs.
+
+use watchdog::engine::id::Bytes;
+use watchdog::engine::input::KernelEvent;
+
+use super::scene::{Agent, Scene};
+
+#[test]
+fn memory_steps_come_while_close_watch_is_on_and_only_then() {
+    let mut scene = Scene::new();
+    let script = "memory = bytearray(64 << 20)\n";
+    let unwatched = Agent::python(script);
+    scene.track(unwatched.process);
+    unwatched.go();
+    scene.wait_for_exit(unwatched.process);
+    assert!(!scene.events.iter().any(is_step));
+
+    scene.tracer.set_close_watch(true).expect("attach");
+    scene.tracer.set_close_watch(true).expect("once more is nothing");
+    assert!(scene.tracer.close_watch());
+    let watched = Agent::python(script);
+    scene.track(watched.process);
+    watched.go();
+    scene.wait_for_exit(watched.process);
+    scene.wait_for("a step", |event| is_step(event).then_some(()));
+    let steps: Vec<Bytes> = scene
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            KernelEvent::MemoryStep(sample) if sample.process == watched.process => Some(sample.memory.charged()),
+            _ => None,
+        })
+        .collect();
+    assert!(steps.iter().any(|&charged| charged > Bytes::from_mib(60)), "{steps:?}");
+    assert!((12..=60).contains(&steps.len()), "64 MiB up and down in steps of 4 MiB: {steps:?}");
+
+    scene.tracer.set_close_watch(false).expect("detach");
+    assert!(!scene.tracer.close_watch());
+    let after = Agent::python(script);
+    scene.track(after.process);
+    after.go();
+    scene.wait_for_exit(after.process);
+    let told = scene.events.iter().any(|e| matches!(e, KernelEvent::MemoryStep(s) if s.process == after.process));
+    assert!(!told);
+}
+
+fn is_step(event: &KernelEvent) -> bool {
+    matches!(event, KernelEvent::MemoryStep(_))
+}

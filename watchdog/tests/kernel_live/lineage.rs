@@ -1,0 +1,240 @@
+//! Who descends from whom.
+
+use std::process::Stdio;
+
+use watchdog::config::Candidates;
+use watchdog::engine::id::ProcessId;
+use watchdog::engine::input::{ExitStatus, KernelEvent};
+use watchdog::kernel::{LoadOptions, Placed};
+
+use super::scene::{Agent, Scene, eventually, identity, root};
+
+#[test]
+fn a_childs_fork_exec_and_exit_are_told_with_the_identity_that_proc_shows() {
+    let mut scene = Scene::new();
+    let mut agent = scene.agent("/bin/sleep 0.2; exit 3");
+    let exec = scene.wait_for_exec("exec of sleep", |exec| exec.image.path == "/bin/sleep");
+
+    let shown_by_proc = identity(exec.process.pid.0);
+    assert_eq!(exec.process, shown_by_proc);
+    assert_eq!(exec.image.argv, ["/bin/sleep", "0.2"]);
+    assert_eq!(exec.comm, "sleep");
+    assert_eq!(exec.ppid, agent.process.pid);
+    assert!(!exec.image.truncated);
+
+    let fork = scene.forks().into_iter().find(|fork| fork.process == exec.process).expect("its fork").clone();
+    assert_eq!(fork.lineage.root, agent.process);
+    assert_eq!(fork.lineage.parent, Some(agent.process));
+    assert_eq!(fork.lineage.depth, 1);
+    assert!(fork.lineage.forked && !exec.lineage.forked);
+
+    assert_eq!(scene.wait_for_exit(exec.process).status, ExitStatus::Code(0));
+    assert_eq!(scene.wait_for_exit(agent.process).status, ExitStatus::Code(3));
+    assert_eq!(agent.child.wait().expect("wait").code(), Some(3));
+}
+
+#[test]
+fn argv_is_that_of_the_exec_even_when_the_program_overwrites_it() {
+    let mut scene = Scene::new();
+    // prctl(PR_SET_MM) aside, a program overwrites its argv in place; exec -a shows the same from the kernel's side.
+    let agent = scene.agent("/usr/bin/python3 -c 'import ctypes,time; time.sleep(0.3)' --token secret");
+    let exec = scene.wait_for_exec("exec of python", |exec| exec.image.path == "/usr/bin/python3");
+    assert_eq!(exec.image.argv[3..], ["--token", "secret"]);
+    assert_eq!(exec.process.pid.0, exec.lineage.parent.map_or(0, |_| exec.process.pid.0));
+    drop(agent);
+}
+
+#[test]
+fn a_double_fork_with_setsid_stays_in_its_session() {
+    let mut scene = Scene::new();
+    let agent = scene.agent("(setsid /bin/sh -c '/bin/sleep 30 & echo' > /dev/null &); sleep 0.1");
+    let exec = scene.wait_for_exec("exec of sleep 30", |exec| exec.image.argv == ["/bin/sleep", "30"]);
+
+    assert_eq!(exec.lineage.root, agent.process);
+    assert!(exec.lineage.depth >= 2, "depth {}", exec.lineage.depth);
+    let parent = exec.lineage.parent.expect("a parent");
+    scene.wait_for_exit(parent);
+    let entries = scene.tracer.entries().expect("entries");
+    assert!(entries.iter().any(|entry| entry.process == exec.process && !entry.zombie));
+    end(exec.process);
+    scene.wait_for_exit(exec.process);
+}
+
+#[test]
+fn threads_are_not_processes() {
+    let mut scene = Scene::new();
+    let agent = Agent::python(
+        "import threading\n\
+         for _ in range(10):\n\
+         \x20   threads = [threading.Thread(target=lambda: None) for _ in range(100)]\n\
+         \x20   [t.start() for t in threads]; [t.join() for t in threads]\n",
+    );
+    scene.track(agent.process);
+    agent.go();
+    scene.wait_for_exit(agent.process);
+    assert_eq!(scene.events.len(), 1, "{:#?}", scene.events);
+}
+
+#[test]
+fn an_exec_from_another_thread_keeps_the_identity() {
+    let mut scene = Scene::new();
+    let agent = Agent::python(
+        "import threading, os\n\
+         t = threading.Thread(target=lambda: os.execv('/bin/sleep', ['renamed', '0.3']))\n\
+         t.start(); t.join()\n",
+    );
+    scene.track(agent.process);
+    agent.go();
+    let exec = scene.wait_for_exec("exec from a thread", |exec| exec.image.path == "/bin/sleep");
+    assert_eq!(exec.process, agent.process);
+    assert_eq!(exec.image.argv, ["renamed", "0.3"]);
+    let entries = scene.tracer.entries().expect("entries");
+    assert!(entries.iter().any(|entry| entry.process == agent.process && !entry.zombie));
+    assert_eq!(scene.wait_for_exit(agent.process).status, ExitStatus::Code(0));
+    let exits = scene.events.iter().filter(|event| matches!(event, KernelEvent::Exit(_))).count();
+    assert_eq!(exits, 1);
+}
+
+#[test]
+fn a_process_lives_on_when_its_first_thread_has_exited() {
+    let mut scene = Scene::new();
+    let agent = Agent::python(
+        "import threading, ctypes, time\n\
+         def last():\n\
+         \x20   memory = bytearray(64 << 20)\n\
+         \x20   time.sleep(1.5)\n\
+         threading.Thread(target=last).start()\n\
+         ctypes.CDLL(None).pthread_exit(None)\n",
+    );
+    scene.track(agent.process);
+    agent.go();
+    let stat = format!("/proc/{}/stat", agent.process.pid);
+    eventually("the first thread is a zombie", || {
+        std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
+    });
+    let samples = scene.tracer.sample().expect("sample");
+    let sample = samples.iter().find(|sample| sample.tgid == agent.process.pid.0).expect("it is sampled");
+    assert!(sample.pages[1] > (60 << 20) / 4096, "{sample:?}");
+    assert_eq!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0);
+    assert!(!scene.events.iter().any(|event| matches!(event, KernelEvent::Exit(_))));
+    scene.wait_for_exit(agent.process);
+}
+
+#[test]
+fn a_zombie_is_one_until_its_parent_waits() {
+    let mut scene = Scene::new();
+    let mut agent = scene.agent("exit 0");
+    scene.wait_for_exit(agent.process);
+    let entries = scene.tracer.entries().expect("entries");
+    let entry = entries.iter().find(|entry| entry.process == agent.process).expect("still there");
+    assert!(entry.zombie);
+    let samples = scene.tracer.sample().expect("sample");
+    let sample = samples.iter().find(|sample| sample.tgid == agent.process.pid.0).expect("sampled");
+    assert_ne!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0);
+
+    agent.child.wait().expect("wait");
+    eventually("its entry is gone", || {
+        !scene.tracer.entries().expect("entries").iter().any(|entry| entry.process == agent.process)
+    });
+}
+
+#[test]
+fn what_is_not_tracked_is_not_told() {
+    let mut scene = Scene::new();
+    let agent = Agent::waiting("/bin/true; exit 0");
+    agent.go();
+    let other = scene.agent("exit 0");
+    scene.wait_for_exit(other.process);
+    assert!(!scene.events.iter().any(|event| match event {
+        KernelEvent::Exec(exec) => exec.lineage.root == agent.process,
+        KernelEvent::Exit(exit) => exit.process == agent.process,
+        _ => false,
+    }));
+}
+
+#[test]
+fn a_possible_agent_is_tracked_from_its_exec_on_and_its_children_with_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let script = dir.path().join("my-agent");
+    std::fs::write(&script, "#!/bin/sh\n/bin/sleep 0.1\n").expect("write");
+    make_executable(&script);
+    let candidates = Candidates { names: vec![b"my-agent".to_vec()], every_exec: false };
+    let mut scene = Scene::with(&LoadOptions::new(64, &candidates));
+
+    let agent = Agent::of(std::process::Command::new(&script).arg("--flag").stdin(Stdio::null()));
+    let exec = scene.wait_for_exec("exec of the agent", |exec| exec.process == agent.process);
+    assert_eq!(exec.image.path, script.to_string_lossy());
+    assert_eq!(exec.image.argv, ["/bin/sh", &script.to_string_lossy(), "--flag"]);
+    assert!(exec.lineage.provisional);
+    assert_eq!(exec.lineage.root, agent.process);
+    let child = scene.wait_for_exec("exec of its child", |exec| exec.image.path == "/bin/sleep");
+    assert!(child.lineage.provisional);
+    assert_eq!(child.lineage.parent, Some(agent.process));
+}
+
+#[test]
+fn the_component_before_the_last_names_an_agent_too_and_names_can_be_taken_back() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join("my-agent")).expect("mkdir");
+    let script = dir.path().join("my-agent/cli.js");
+    std::fs::write(&script, "#!/bin/sh\nexit 0\n").expect("write");
+    make_executable(&script);
+    let candidates = Candidates { names: vec![b"my-agent".to_vec()], every_exec: false };
+    let mut scene = Scene::with(&LoadOptions::new(64, &candidates));
+
+    let first = Agent::of(&mut std::process::Command::new(&script));
+    scene.wait_for_exec("exec of cli.js", |exec| exec.process == first.process);
+
+    scene.tracer.set_candidates(&Candidates::default()).expect("set candidates");
+    let second = Agent::of(&mut std::process::Command::new(&script));
+    let marker = scene.agent("exit 0");
+    scene.wait_for_exit(marker.process);
+    assert!(
+        !scene.events.iter().any(|event| matches!(event, KernelEvent::Exec(exec) if exec.process == second.process))
+    );
+
+    scene.tracer.set_candidates(&Candidates { names: Vec::new(), every_exec: true }).expect("set candidates");
+    let third = Agent::of(&mut std::process::Command::new(&script));
+    scene.wait_for_exec("any exec", |exec| exec.process == third.process);
+}
+
+#[test]
+fn a_witness_is_seen_dying_and_its_children_are_not_followed() {
+    let mut scene = Scene::new();
+    let witness = Agent::waiting("/bin/true; exit 7");
+    let lineage = watchdog::engine::input::Lineage { witness: true, ..root(witness.process) };
+    assert_eq!(scene.tracer.track(witness.process, &lineage).expect("track"), Placed::Alive);
+    witness.go();
+    assert_eq!(scene.wait_for_exit(witness.process).status, ExitStatus::Code(7));
+    assert_eq!(scene.events.len(), 1, "{:#?}", scene.events);
+    assert!(scene.tracer.entries().expect("entries").is_empty());
+}
+
+#[test]
+fn tracking_again_keeps_what_the_kernel_noted_and_a_process_that_is_gone_is_not_tracked() {
+    let mut scene = Scene::new();
+    let agent = scene.agent("read more; exit 0");
+    let before = scene.tracer.entries().expect("entries");
+    scene.track(agent.process);
+    assert_eq!(scene.tracer.entries().expect("entries"), before);
+
+    let gone = ProcessId { start_time: watchdog::engine::id::Ticks(1), ..agent.process };
+    assert_eq!(scene.tracer.track(gone, &root(gone)).expect("track"), Placed::Gone);
+    scene.tracer.untrack(gone).expect("untrack");
+    assert_eq!(scene.tracer.entries().expect("entries"), before);
+
+    scene.tracer.untrack(agent.process).expect("untrack");
+    assert!(scene.tracer.entries().expect("entries").is_empty());
+}
+
+fn make_executable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+/// Ends a descendant of a process that this test started.
+fn end(process: ProcessId) {
+    assert_eq!(identity(process.pid.0), process);
+    let pid = rustix::process::Pid::from_raw(process.pid.0.cast_signed()).expect("not zero");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+}

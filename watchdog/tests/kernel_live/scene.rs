@@ -1,0 +1,143 @@
+//! A tracer of one's own, and children that do as they are told.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use watchdog::config::Candidates;
+use watchdog::engine::id::{Pid, ProcessId, Ticks};
+use watchdog::engine::input::{Exec, Exit, Fork, KernelEvent, Lineage};
+use watchdog::kernel::{EventRing, LoadOptions, Placed, Tracer};
+
+/// Long enough for an event to travel on a host that is busy with other tests.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Loaded programs, and all that they have told so far.
+pub(crate) struct Scene {
+    pub(crate) tracer: Tracer,
+    pub(crate) lifecycle: EventRing,
+    pub(crate) memory: EventRing,
+    pub(crate) events: Vec<KernelEvent>,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self::with(&LoadOptions::new(4_096, &Candidates::default()))
+    }
+
+    pub(crate) fn with(options: &LoadOptions<'_>) -> Self {
+        let (tracer, streams) = Tracer::load(options).expect("these tests need root and a kernel with BTF");
+        Self { tracer, lifecycle: streams.lifecycle, memory: streams.memory, events: Vec::new() }
+    }
+
+    /// Makes a process the root of a session.
+    pub(crate) fn track(&mut self, process: ProcessId) {
+        assert_eq!(self.tracer.track(process, &root(process)).expect("track"), Placed::Alive);
+    }
+
+    /// Starts a shell that waits for a line on its stdin, makes it a root, and lets it go on with `script`.
+    pub(crate) fn agent(&mut self, script: &str) -> Agent {
+        let agent = Agent::waiting(script);
+        self.track(agent.process);
+        agent.go();
+        agent
+    }
+
+    /// Takes events in until one fulfils `wanted`, and returns what it makes of it.
+    pub(crate) fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(&KernelEvent) -> Option<T>) -> T {
+        let deadline = Instant::now() + SOON;
+        loop {
+            self.lifecycle.drain(&mut self.events);
+            self.memory.drain(&mut self.events);
+            if let Some(found) = self.events.iter().find_map(&wanted) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "no {what} among {:#?}", self.events);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn wait_for_exit(&mut self, process: ProcessId) -> Exit {
+        self.wait_for(&format!("exit of {process}"), |event| match event {
+            KernelEvent::Exit(exit) if exit.process == process => Some(exit.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn wait_for_exec(&mut self, what: &str, wanted: impl Fn(&Exec) -> bool) -> Exec {
+        self.wait_for(what, |event| match event {
+            KernelEvent::Exec(exec) if wanted(exec) => Some(exec.clone()),
+            _ => None,
+        })
+    }
+
+    /// All forks so far.
+    pub(crate) fn forks(&self) -> Vec<&Fork> {
+        self.events
+            .iter()
+            .filter_map(|event| match event {
+                KernelEvent::Fork(fork) => Some(fork),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// A process that this test started. Dropping it ends it.
+pub(crate) struct Agent {
+    pub(crate) child: Child,
+    pub(crate) process: ProcessId,
+}
+
+impl Agent {
+    /// A shell that runs `script` once it has read a line.
+    pub(crate) fn waiting(script: &str) -> Self {
+        Self::of(Command::new("/bin/sh").args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()))
+    }
+
+    /// The Python program `script`, which runs once it has read a line.
+    pub(crate) fn python(script: &str) -> Self {
+        let script = format!("import sys; sys.stdin.readline()\n{script}");
+        Self::of(Command::new("/usr/bin/python3").args(["-c", &script]).stdin(Stdio::piped()))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let child = command.spawn().expect("spawn");
+        let process = identity(child.id());
+        Self { child, process }
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go(&self) {
+        use std::io::Write;
+        let mut stdin = self.child.stdin.as_ref().expect("stdin is a pipe");
+        writeln!(stdin, "go").expect("it reads a line");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who has this pid, by field 22 of /proc/PID/stat.
+pub(crate) fn identity(pid: u32) -> ProcessId {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
+    let behind_comm = stat.rsplit_once(')').expect("comm ends with a parenthesis").1;
+    let start = behind_comm.split_whitespace().nth(19).expect("22 fields").parse().expect("a number");
+    ProcessId { pid: Pid(pid), start_time: Ticks(start) }
+}
+
+pub(crate) fn root(process: ProcessId) -> Lineage {
+    Lineage { root: process, parent: None, depth: 0, provisional: false, forked: false, witness: false }
+}
+
+/// Waits until `holds` does.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
