@@ -203,7 +203,11 @@ impl Step<'_> {
 
     fn began(&mut self, root: ProcessId, profile: &str) {
         self.track(root);
-        self.journal(BootTime::from(root.start_time), Some(root), Happening::SessionStarted { profile: profile.into() });
+        self.journal(
+            BootTime::from(root.start_time),
+            Some(root),
+            Happening::SessionStarted { profile: profile.into() },
+        );
         self.effect(Effect::Inspect(root));
     }
 

@@ -29,8 +29,7 @@ impl Step<'_> {
         let there: HashSet<ProcessId> =
             scan.processes.iter().filter(|scanned| !scanned.zombie).map(|scanned| scanned.process).collect();
         let missing = |process: &&Process| process.seen < scan.began && !there.contains(&process.id);
-        let gone: Vec<ProcessId> =
-            self.engine.table.living().filter(missing).map(|process| process.id).collect();
+        let gone: Vec<ProcessId> = self.engine.table.living().filter(missing).map(|process| process.id).collect();
         let (mut added, removed) = (0, gone.len() as u64);
 
         let mut processes = scan.processes;

@@ -127,9 +127,8 @@ impl Engine {
     /// The living agent of a session: the launcher, or the agent behind it once that has gone.
     fn agent_of(&self, session: SessionId) -> Option<&Process> {
         let root = self.sessions.get(session)?.root;
-        let behind = || {
-            self.table.living().find(|process| process.session == session && process.kind == ProcessKind::Agent)
-        };
+        let behind =
+            || self.table.living().find(|process| process.session == session && process.kind == ProcessKind::Agent);
         self.table.alive(root).or_else(behind)
     }
 

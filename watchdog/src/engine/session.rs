@@ -48,7 +48,8 @@ impl Sessions {
         self.last += 1;
         let id = SessionId(self.last);
         let profile = profile.to_owned();
-        self.sessions.insert(id, Session { id, root, profile, parent, uid, members: 0, ignores_hup: None, ended: None });
+        self.sessions
+            .insert(id, Session { id, root, profile, parent, uid, members: 0, ignores_hup: None, ended: None });
         id
     }
 

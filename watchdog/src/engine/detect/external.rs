@@ -118,7 +118,10 @@ impl Step<'_> {
         let summary = if left {
             format!("a container that was started while {} ran is still running after its end", client.label)
         } else {
-            format!("{} runs its program in a container, outside the tree: its memory is not counted here", client.label)
+            format!(
+                "{} runs its program in a container, outside the tree: its memory is not counted here",
+                client.label
+            )
         };
         let seen = Observation {
             key: Key { kind: FindingKind::External, about: process },

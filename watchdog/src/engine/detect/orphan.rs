@@ -196,8 +196,7 @@ impl Step<'_> {
         evidence.insert("in_grace".into(), json!(in_grace));
         let listed: Vec<Value> = processes.iter().take(LISTED).map(|process| describe(process)).collect();
         evidence.insert("processes".into(), Value::Array(listed));
-        let kept: Vec<Value> =
-            kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(describe).collect();
+        let kept: Vec<Value> = kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(describe).collect();
         if !kept.is_empty() {
             evidence.insert("kept".into(), Value::Array(kept));
         }

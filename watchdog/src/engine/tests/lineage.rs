@@ -10,14 +10,17 @@ fn a_candidate_that_is_no_agent_is_let_go_with_what_it_forked() {
     assert!(world.effects.contains(&Effect::Untrack(candidate)));
 
     // Its child was forked before the kernel heard of that.
-    world.tracked.insert(candidate, crate::engine::input::Lineage {
-        root: candidate,
-        parent: None,
-        depth: 0,
-        provisional: true,
-        forked: false,
-        witness: false,
-    });
+    world.tracked.insert(
+        candidate,
+        crate::engine::input::Lineage {
+            root: candidate,
+            parent: None,
+            depth: 0,
+            provisional: true,
+            forked: false,
+            witness: false,
+        },
+    );
     let child = world.fork(candidate);
     assert!(world.effects.contains(&Effect::Untrack(child)));
 }
@@ -67,10 +70,10 @@ fn an_agent_started_through_a_tool_has_a_session_with_a_parent() {
     let (outer, nested) = (world.session(agent), world.session(inner));
     assert_eq!(nested.parent_session, Some(outer.id));
     assert_eq!(outer.processes.len(), 2);
-    assert_eq!(nested.processes.iter().map(|p| (p.pid, p.depth)).collect::<Vec<_>>(), [
-        (inner.pid.0, 0),
-        (helper.pid.0, 1)
-    ]);
+    assert_eq!(
+        nested.processes.iter().map(|p| (p.pid, p.depth)).collect::<Vec<_>>(),
+        [(inner.pid.0, 0), (helper.pid.0, 1)]
+    );
     let entry = world.tracked[&inner];
     assert_eq!((entry.root, entry.depth), (inner, 0), "the kernel hears of the new root");
     assert!(world.open(FindingKind::Orphan).is_empty());

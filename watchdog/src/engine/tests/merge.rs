@@ -16,11 +16,7 @@ fn the_first_scan_finds_agents_that_ran_before() {
     world.tell(world.scan(false));
 
     let session = world.session(agent);
-    assert_eq!(session.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [
-        agent.pid.0,
-        shell.pid.0,
-        tool.pid.0
-    ]);
+    assert_eq!(session.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [agent.pid.0, shell.pid.0, tool.pid.0]);
     for process in [agent, shell, tool] {
         assert_eq!(world.tracked[&process].root, agent);
     }

@@ -243,8 +243,12 @@ fn a_session_of_its_own_and_a_listening_socket_together_are_evidence() {
     assert_eq!(listed(&findings[0]), [dev.pid.0, loner.pid.0], "{findings:#?}");
     assert_eq!(world.row(server).state, ProcessState::Kept);
     // A listening socket alone leaves it open; a session of its own alone says nothing.
-    let verdicts: Vec<&str> =
-        findings[0].evidence["processes"].as_array().into_iter().flatten().filter_map(|p| p["verdict"].as_str()).collect();
+    let verdicts: Vec<&str> = findings[0].evidence["processes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|p| p["verdict"].as_str())
+        .collect();
     assert_eq!(verdicts, ["unknown", "clear"]);
 }
 
