@@ -1,1 +1,90 @@
-//! End-to-end tests.
+//! What the end-to-end tests stand on: a daemon of their own, a stage of their own, and a look at /proc of their own.
+//!
+//! A test puts programs on a [`Stage`] (they run the `fixture` under a name that no other test has, so that tests can
+//! run at the same time on one kernel), starts a [`Daemon`] whose profile takes that name for an agent, and says what
+//! the daemon has to show by when. The stage ends whatever the test started, by kinship, never by name.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `WATCHDOG_BIN_DIR` | where `watchdogd`, `watchdogctl` and `fixture` are; without it cargo builds them |
+//! | `WATCHDOG_GUEST` | set in a guest: time limits are longer (emulated processors), and tests that need a machine of their own run |
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a harness reports what went wrong by a panic with a message, as tests do"
+)]
+
+mod binaries;
+mod daemon;
+mod http;
+mod proc;
+mod stage;
+
+pub use binaries::{Binaries, binaries};
+pub use daemon::{Answer, Daemon, Look, Options};
+pub use http::{Response, get, post, raw, raw_tcp};
+pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, proportional_bytes};
+pub use stage::Stage;
+
+use std::time::{Duration, Instant};
+
+/// Whether this is a guest: a machine that is the test's own, with emulated processors.
+#[must_use]
+pub fn in_guest() -> bool {
+    std::env::var_os("WATCHDOG_GUEST").is_some()
+}
+
+/// A time limit that is exact on a real machine, and ten times as long on emulated processors.
+#[must_use]
+pub fn limit(on_this_machine: Duration) -> Duration {
+    if in_guest() { on_this_machine * 10 } else { on_this_machine }
+}
+
+/// Seconds, as a time limit (see [`limit`]).
+#[must_use]
+pub fn seconds(seconds: f64) -> Duration {
+    limit(Duration::from_secs_f64(seconds))
+}
+
+/// Tries `attempt` every few milliseconds until it gives something; `None` when `within` is over.
+pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + within;
+    loop {
+        // One more attempt is made after the end, so that a busy machine does not make the limit shorter.
+        let last = Instant::now() >= end;
+        if let Some(found) = attempt() {
+            return Some(found);
+        }
+        if last {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Does `act` as another user, on a thread of its own: raw system calls change the credentials of one thread only.
+///
+/// # Panics
+/// When this process is not root, or `act` panics.
+pub fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: plain system calls that touch no memory; the thread ends with `act`.
+        let done = unsafe {
+            libc::syscall(libc::SYS_setresgid, uid, uid, uid) + libc::syscall(libc::SYS_setresuid, uid, uid, uid)
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        act()
+    });
+    thread.join().expect("what was done as another user")
+}
+
+/// Uses as many descriptors as the system allows, for a test that opens more than is usual.
+///
+/// # Panics
+/// When the limit cannot be read.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("the soft limit may be raised to the hard one");
+}

@@ -1,0 +1,223 @@
+//! A place of its own for each test: a directory, programs under names that nobody else has, and a process that is the
+//! parent of all that runs there.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tempfile::TempDir;
+
+use crate::binaries::binaries;
+use crate::proc::{ProcessId, descendants};
+use crate::{limit, poll};
+
+/// The stage of one test. When it is dropped, or when the test's process dies in whatever way, all that ran on it ends.
+pub struct Stage {
+    directory: TempDir,
+    agent: String,
+    process: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stage {
+    /// An empty stage.
+    ///
+    /// # Panics
+    /// When it cannot be set up.
+    #[must_use]
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("watchdog-test-").tempdir().expect("a directory");
+        // Other users take part in some tests, and report here too.
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o1777)).expect("permissions");
+        let reports = std::fs::File::create(directory.path().join("reports")).expect("the file of reports");
+        reports.set_permissions(PermissionsExt::from_mode(0o666)).expect("permissions");
+        let random = directory.path().file_name().unwrap().to_string_lossy().rsplit('-').next().unwrap().to_owned();
+        let log = std::fs::File::create(directory.path().join("stage.log")).expect("a log");
+        let mut process = Command::new(&binaries().fixture)
+            .arg("stage")
+            .env("FIXTURE_DIR", directory.path())
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the stage starts");
+        let answers = BufReader::new(process.stdout.take().expect("a piped output"));
+        let stage = Self { directory, agent: format!("agent-{random}"), process, answers };
+        stage.install(&stage.agent);
+        stage.install("helper");
+        stage
+    }
+
+    /// The directory, which is readable and writable for every user.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The file name that a profile of the test takes for an agent: `agent-` and what no other test has.
+    #[must_use]
+    pub fn agent_name(&self) -> &str {
+        &self.agent
+    }
+
+    /// The pid of the process below which everything runs.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Makes the fixture available under this name, so that scripts can `spawn` it.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn install(&self, name: &str) -> PathBuf {
+        let path = self.directory().join(name);
+        install(&binaries().fixture, &path);
+        path
+    }
+
+    /// Makes a named pipe that scripts can use as a program's standard input.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.directory().join(name);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap_or_else(|error| panic!("fifo {}: {error}", path.display()));
+        path
+    }
+
+    /// Starts the agent with this script; `AGENT` in it stands for the agent's name.
+    pub fn agent(&mut self, script: &str) -> ProcessId {
+        let agent = self.agent.clone();
+        self.start(&agent, script)
+    }
+
+    /// Starts an installed program with this script.
+    pub fn start(&mut self, name: &str, script: &str) -> ProcessId {
+        let path = self.directory().join(name).display().to_string();
+        let agent = self.agent.clone();
+        let words = script.split_whitespace().map(|word| if word == "AGENT" { agent.clone() } else { word.to_owned() });
+        self.execute([path].into_iter().chain(words).collect())
+    }
+
+    /// Starts any program: a path and its arguments.
+    ///
+    /// # Panics
+    /// When the stage is gone.
+    pub fn execute(&mut self, words: Vec<String>) -> ProcessId {
+        let stdin = self.process.stdin.as_mut().expect("a piped input");
+        writeln!(stdin, "{}", words.join("\u{1f}")).expect("the stage listens");
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("the stage answers");
+        parse_identity(&answer).unwrap_or_else(|| panic!("no identity: {answer:?}\n{}", self.log()))
+    }
+
+    /// Lets every script go on that waits for this file.
+    ///
+    /// # Panics
+    /// When the file cannot be made.
+    pub fn mark(&self, name: &str) {
+        std::fs::File::create(self.directory().join(name)).expect("a mark");
+    }
+
+    /// Waits until a script has made this file.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub fn await_mark(&self, name: &str) {
+        let path = self.directory().join(name);
+        let there = poll(limit(Duration::from_secs(30)), || path.exists().then_some(()));
+        assert!(there.is_some(), "nobody made {name}\n{}", self.log());
+    }
+
+    /// Everything that scripts have reported: by name, in the order of the reports.
+    #[must_use]
+    pub fn reports(&self) -> BTreeMap<String, Vec<ProcessId>> {
+        let text = std::fs::read_to_string(self.directory().join("reports")).unwrap_or_default();
+        let mut reports: BTreeMap<String, Vec<ProcessId>> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some((name, identity)) = line.split_once(' ')
+                && let Some(process) = parse_identity(identity)
+            {
+                reports.entry(name.to_owned()).or_default().push(process);
+            }
+        }
+        reports
+    }
+
+    /// Waits for the report of this name.
+    pub fn reported(&self, name: &str) -> ProcessId {
+        self.all_reported(name, 1)[0]
+    }
+
+    /// Waits for this many reports of one name.
+    ///
+    /// # Panics
+    /// When they do not come.
+    pub fn all_reported(&self, name: &str, count: usize) -> Vec<ProcessId> {
+        let found = poll(limit(Duration::from_secs(20)), || {
+            self.reports().remove(name).filter(|processes| processes.len() >= count)
+        });
+        found.unwrap_or_else(|| panic!("no {count} reports of {name}, but {:?}\n{}", self.reports(), self.log()))
+    }
+
+    /// Sends a signal to a process that runs on this stage.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn signal(&self, process: ProcessId, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(process.pid).unwrap()).expect("a pid");
+        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap_or_else(|error| panic!("pidfd of {process}: {error}"));
+        // The handle pins the process: after this check it cannot be another's.
+        assert!(descendants(self.pid()).contains(&process), "{process} does not run on this stage");
+        pidfd_send_signal(&handle, signal).unwrap_or_else(|error| panic!("signal to {process}: {error}"));
+    }
+
+    /// SIGKILL.
+    pub fn kill(&self, process: ProcessId) {
+        self.signal(process, Signal::KILL);
+    }
+
+    /// What the programs have said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory().join("stage.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The end of its input is the stage's sign to end everything below it.
+        drop(self.process.stdin.take());
+        let gone = poll(Duration::from_secs(30), || self.process.try_wait().ok().flatten());
+        if gone.is_none() {
+            eprintln!("the stage {} did not end", self.process.id());
+        }
+    }
+}
+
+/// Puts a program under another name, where every user can execute it.
+pub(crate) fn install(program: &Path, path: &Path) {
+    if std::fs::hard_link(program, path).is_ok() {
+        return;
+    }
+    let copied = Command::new(&binaries().fixture).arg("copy").args([program, path]).status().expect("the fixture");
+    assert!(copied.success(), "cannot copy {} to {}", program.display(), path.display());
+}
+
+fn parse_identity(text: &str) -> Option<ProcessId> {
+    let (pid, start_time) = text.trim().split_once(' ')?;
+    Some(ProcessId { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+}

@@ -1,0 +1,210 @@
+//! Given left-overs that are meant to stay, none is ever proposed for ending: the traps that other tools fell into.
+
+use watchdog::api::{FindingKind, ProcessState};
+use watchdog_tests::{Daemon, Options, ProcessId, Stage, is_alive, seconds};
+
+/// An agent that leaves one process and dies; then longer than the grace.
+///
+/// `script` is done by the agent and has to report `kept`; `installed` are the programs that it spawns.
+fn left_behind(installed: &[&str], script: &str, options: &Options<'_>) -> (Stage, Daemon, ProcessId) {
+    let mut stage = Stage::new();
+    for name in installed {
+        stage.install(name);
+    }
+    let daemon = Daemon::with(&stage, options);
+    let agent = stage.agent(&format!("{script} hold"));
+    let kept = stage.reported("kept");
+    daemon.eventually(seconds(1.0), "the process that is to be kept", |look| look.process(kept).map(drop));
+    stage.kill(agent);
+    (stage, daemon, kept)
+}
+
+/// Asserts that it is shown as kept, with the reason, and never proposed.
+fn is_kept(stage: &Stage, daemon: &Daemon, kept: ProcessId) {
+    daemon.eventually(seconds(2.0), "kept, with a reason", |look| {
+        look.process(kept)
+            .filter(|process| process.state == ProcessState::Kept && process.kept_because.is_some())
+            .map(drop)
+    });
+    nothing_is_proposed(daemon);
+    assert!(is_alive(kept), "{}", stage.log());
+}
+
+/// Watches for longer than the grace of 2 s.
+fn nothing_is_proposed(daemon: &Daemon) {
+    daemon.never(std::time::Duration::from_millis(2_600), "a kept process is proposed for ending", |look| {
+        look.findings.iter().find(|finding| finding.proposed_action != "report").map(drop)
+    });
+    let open = daemon.look().open(FindingKind::Orphan).len();
+    assert_eq!(open, 0, "what is kept is no orphan\n{}", daemon.describe(Some(&daemon.look())));
+}
+
+fn trap(installed: &[&str], script: &str) {
+    let (stage, daemon, kept) = left_behind(installed, script, &Options::default());
+    is_kept(&stage, &daemon, kept);
+}
+
+#[test]
+fn a_tmux_server_and_the_panes_below_it() {
+    let (stage, daemon, kept) = left_behind(
+        &["tmux"],
+        "fork [ fork [ setsid exec tmux [ rename tmux:~server fork [ setsid exec helper [ report pane hold ] ] report kept hold ] ] ] wait",
+        &Options::default(),
+    );
+    let pane = stage.reported("pane");
+    is_kept(&stage, &daemon, kept);
+    let look = daemon.look();
+    assert!(
+        look.process(pane).is_none_or(|process| process.state != ProcessState::Orphaned),
+        "a descendant of what is kept is no orphan\n{}",
+        daemon.describe(Some(&look))
+    );
+}
+
+#[test]
+fn a_screen_server() {
+    trap(&["SCREEN"], "fork [ fork [ setsid exec SCREEN [ rename screen report kept hold ] ] ] wait");
+}
+
+#[test]
+fn a_helper_under_nohup() {
+    trap(&[], "fork [ fork [ ignore-hup exec helper [ report kept hold ] ] ] wait");
+}
+
+#[test]
+fn a_service_in_its_own_session_that_listens_on_tcp() {
+    trap(&[], "fork [ fork [ setsid exec helper [ listen-tcp report kept hold ] ] ] wait");
+}
+
+#[test]
+fn a_service_in_its_own_session_that_listens_on_a_unix_socket() {
+    trap(&[], "fork [ fork [ setsid exec helper [ listen-unix service.sock report kept hold ] ] ] wait");
+}
+
+#[test]
+fn a_gradle_daemon() {
+    trap(
+        &["java"],
+        "fork [ spawn-as java [ -Xmx512m -cp gradle-launcher.jar org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5 ] [ setsid report kept hold ] ] wait",
+    );
+}
+
+#[test]
+fn a_bazel_server() {
+    trap(
+        &["bazel(project)"],
+        "fork [ spawn-as bazel(project) [ -Xms1g -jar A-server.jar --max_idle_secs=10800 ] [ setsid report kept hold ] ] wait",
+    );
+}
+
+#[test]
+fn an_sccache_server() {
+    trap(&["sccache"], "fork [ fork [ setsid exec sccache [ report kept hold ] ] ] wait");
+}
+
+#[test]
+fn an_msbuild_node() {
+    trap(
+        &["dotnet"],
+        "fork [ spawn-as dotnet [ /usr/share/dotnet/sdk/8.0.100/MSBuild.dll /nologo /nodemode:1 /nodeReuse:true ] [ report kept hold ] ] wait",
+    );
+}
+
+#[test]
+fn an_ssh_agent() {
+    trap(&["ssh-agent"], "fork [ fork [ setsid exec ssh-agent [ listen-unix agent.sock report kept hold ] ] ] wait");
+}
+
+#[test]
+fn a_crashpad_handler() {
+    trap(
+        &["chrome_crashpad_handler"],
+        "fork [ spawn-as chrome_crashpad_handler [ --monitor-self --database=/tmp/crashes ] [ report kept hold ] ] wait",
+    );
+}
+
+#[test]
+fn what_the_configuration_lists() {
+    let options =
+        Options { config: "[orphans]\ngrace = \"2s\"\nkeep = [\"*/my-own-service\"]\n", ..Options::default() };
+    let (stage, daemon, kept) = left_behind(&["my-own-service"], "spawn my-own-service [ report kept hold ]", &options);
+    is_kept(&stage, &daemon, kept);
+}
+
+#[test]
+fn what_a_person_adopts_before_the_agent_dies() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ report kept hold ] hold");
+    let kept = stage.reported("kept");
+    daemon.eventually(seconds(1.0), "the helper", |look| look.process(kept).map(drop));
+
+    let answer = daemon.ctl(&["adopt", &kept.pid.to_string()]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    stage.kill(agent);
+
+    is_kept(&stage, &daemon, kept);
+}
+
+#[test]
+fn what_a_person_adopts_after_the_agent_died() {
+    let (stage, daemon, kept) = left_behind(&[], "spawn helper [ report kept hold ]", &Options::default());
+    let finding =
+        daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(|f| f.id));
+
+    let answer = daemon.ctl(&["adopt", &kept.pid.to_string()]);
+
+    assert_eq!(answer.code, 0, "{answer:?}");
+    daemon.eventually(seconds(1.0), "the finding is closed", |look| {
+        look.findings.iter().find(|f| f.id == finding && f.closed_at.is_some()).map(drop)
+    });
+    is_kept(&stage, &daemon, kept);
+}
+
+#[test]
+fn a_session_that_a_person_adopts_as_a_whole() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("fork [ report a hold ] fork [ report kept hold ] hold");
+    let (a, kept) = (stage.reported("a"), stage.reported("kept"));
+    let session = daemon.eventually(seconds(1.0), "both helpers", |look| {
+        look.session(agent).filter(|s| s.processes.len() == 3).map(|s| s.id)
+    });
+
+    let answer = daemon.ctl(&["adopt", &format!("session:{session}")]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    stage.kill(agent);
+
+    is_kept(&stage, &daemon, a);
+    is_kept(&stage, &daemon, kept);
+}
+
+/// The other side: evidence that proves nothing keeps nothing.
+#[test]
+fn a_new_session_alone_is_no_reason_to_keep() {
+    let (_stage, daemon, left) =
+        left_behind(&[], "fork [ fork [ setsid exec helper [ report kept hold ] ] ] wait", &Options::default());
+    daemon.eventually(seconds(1.0), "an orphan", |look| {
+        look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
+    });
+}
+
+/// SIGHUP that the agent ignored itself is inherited by all: it says nothing about the helper.
+#[test]
+fn a_signal_that_the_agent_ignored_too_is_no_reason_to_keep() {
+    let (_stage, daemon, left) = left_behind(&[], "ignore-hup spawn helper [ report kept hold ]", &Options::default());
+    daemon.eventually(seconds(1.0), "an orphan", |look| {
+        look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
+    });
+}
+
+#[test]
+fn a_dev_server_in_the_agents_own_session_is_reported_and_never_proposed() {
+    let (_stage, daemon, left) = left_behind(&[], "spawn helper [ listen-tcp report kept hold ]", &Options::default());
+    daemon.eventually(seconds(1.0), "an orphan", |look| {
+        look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
+    });
+    daemon.never(std::time::Duration::from_millis(2_600), "evidence that does not decide proposes nothing", |look| {
+        look.findings.iter().find(|finding| finding.proposed_action != "report").map(drop)
+    });
+}

@@ -1,0 +1,90 @@
+//! Given more than the kernel side can hold or the daemon can read, what is shown is what /proc shows soon after.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use watchdog::api::ProcessState;
+use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, seconds};
+
+/// Waits until the daemon's living processes are exactly those below the stage, twice in a row.
+fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize {
+    let mut before = None;
+    daemon.eventually(within, "a table as /proc", |look| {
+        let living = look.tree.sessions.iter().flat_map(|session| &session.processes);
+        let shown: BTreeSet<_> = living
+            .filter(|process| process.state != ProcessState::Zombie)
+            .map(|process| ProcessId { pid: process.pid, start_time: process.start_time })
+            .collect();
+        let truth = descendants(stage.pid());
+        if shown != truth {
+            before = None;
+            return None;
+        }
+        let count = truth.len();
+        (before.replace(truth) == Some(shown)).then_some(count)
+    })
+}
+
+/// A helper that forks as fast as it can for a while, and leaves a living child every hundred forks.
+const STORM: &str = "spawn helper [ bury for 5 [ times 100 [ fork [ exit ] ] fork [ report survivor hold ] sleep 0.01 ]
+     report over hold ]";
+
+#[test]
+fn after_a_storm_of_forks_the_table_is_that_of_proc() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    stage.agent(&format!("{STORM} {STORM} hold"));
+    std::thread::sleep(Duration::from_secs(5));
+    stage.all_reported("over", 2);
+
+    let count = table_equals_proc(&daemon, &stage, seconds(5.0));
+    let survivors = stage.reports().remove("survivor").unwrap_or_default().len();
+    assert_eq!(count, survivors + 3, "an agent, two helpers, and what they left");
+}
+
+#[test]
+fn losses_are_counted_and_repaired() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    // It does not read while it is stopped, so the ring fills up.
+    daemon.send(Signal::STOP);
+
+    let storms = format!("{STORM} ").repeat(if in_guest() { 1 } else { 2 });
+    stage.agent(&format!("{storms} hold"));
+    let storms = if in_guest() { 1 } else { 2 };
+    std::thread::sleep(Duration::from_secs(5));
+    stage.all_reported("over", storms);
+    daemon.send(Signal::CONT);
+
+    table_equals_proc(&daemon, &stage, seconds(6.0));
+    let status = daemon.status();
+    if status.lost_events > 0 {
+        assert!(status.reconciles > 0, "{} lost events, and no reconcile", status.lost_events);
+        let metric = format!("agent_watchdog_lost_events_total {}", status.lost_events);
+        let metrics = daemon.metrics();
+        assert!(metrics.contains(&metric), "no {metric:?} in\n{metrics}");
+    } else {
+        eprintln!("the ring held all of it");
+    }
+}
+
+#[test]
+fn a_map_that_is_too_small_hides_nothing() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 64\n", ..Options::default() });
+
+    let agent = stage.agent("times 150 [ fork [ report child hold ] ] hold");
+    stage.all_reported("child", 150);
+
+    table_equals_proc(&daemon, &stage, seconds(5.0));
+    assert!(daemon.status().lost_events > 0, "what had no room in the map is counted as lost");
+
+    // And what the kernel never tracked is still an orphan when its agent dies.
+    stage.kill(agent);
+    daemon.eventually(seconds(5.0), "150 orphans", |look| {
+        let orphans = look.tree.sessions.iter().flat_map(|session| &session.processes);
+        (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 150).then_some(())
+    });
+}

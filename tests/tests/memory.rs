@@ -1,0 +1,161 @@
+//! Given helpers that take memory of every kind, the daemon shows what they cost: quickly, and shared pages once.
+
+use std::time::Duration;
+
+use watchdog_tests::{Daemon, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Whether `shown` is within this part of `truth`.
+fn within(shown: u64, truth: u64, part: f64) -> bool {
+    (shown as f64 - truth as f64).abs() <= truth as f64 * part
+}
+
+/// Waits until the helper's anonymous memory is shown within 5 %, by its own page tables.
+fn shown_within_5_percent(daemon: &Daemon, helper: ProcessId) {
+    daemon.eventually(seconds(2.0), "the helper's memory within 5 %", |look| {
+        let truth = anonymous_bytes(helper.pid)?;
+        assert!(truth >= 100 * MIB, "the fixture holds what it was told to: {truth}");
+        within(look.process(helper)?.anon_bytes, truth, 0.05).then_some(())
+    });
+}
+
+fn size() -> u64 {
+    if in_guest() { 100 } else { 200 }
+}
+
+#[test]
+fn a_helper_that_takes_memory_is_shown_with_it() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    stage.agent(&format!("spawn helper [ sleep 1 anon {} report full hold ] hold", size()));
+
+    let helper = stage.reported("full");
+    shown_within_5_percent(&daemon, helper);
+    let look = daemon.look();
+    let session = look.session_with(helper).expect("its session");
+    assert!(session.memory_bytes >= size() * MIB * 95 / 100, "{}", session.memory_bytes);
+}
+
+#[test]
+fn a_helper_that_has_left_parent_and_session_is_shown_with_its_memory() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    stage
+        .agent(&format!("fork [ setsid fork [ exec helper [ sleep 1 anon {} report full hold ] ] ] wait hold", size()));
+
+    shown_within_5_percent(&daemon, stage.reported("full"));
+}
+
+#[test]
+fn a_burst_leaves_its_peak_in_the_event_of_the_exit() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let mib = size() * 2;
+
+    // Too short for any look at it: only the kernel's own mark can tell.
+    stage.agent(&format!("spawn helper [ report burst anon {mib} exit ] wait report over hold"));
+    let burst = stage.reported("burst");
+    stage.reported("over");
+
+    daemon.eventually(seconds(1.0), "an exit with a peak of the burst", |_| {
+        let events = daemon.events();
+        let exit = events.iter().find(|event| event.kind == "exit" && event.pid == Some(burst.pid))?;
+        let peak = exit.detail.get("peak_bytes")?.as_u64()?;
+        assert!(within(peak, mib * MIB, 0.05), "a peak of {peak} bytes where {mib} MiB were taken");
+        Some(())
+    });
+}
+
+#[test]
+fn a_burst_of_two_seconds_is_in_the_tree_while_it_lasts_and_after() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let mib = size() * 2;
+
+    stage.agent(&format!("spawn helper [ sleep 1 anon {mib} report full await seen release report freed hold ] hold"));
+    let helper = stage.reported("full");
+    daemon.eventually(seconds(2.0), "the peak while it lasts", |look| {
+        (look.process(helper)?.peak_bytes >= mib * MIB * 95 / 100).then_some(())
+    });
+    stage.mark("seen");
+    stage.reported("freed");
+
+    daemon.eventually(seconds(2.0), "little memory, and the peak that was", |look| {
+        let process = look.process(helper)?;
+        (process.anon_bytes < 20 * MIB && process.peak_bytes >= mib * MIB * 95 / 100).then_some(())
+    });
+}
+
+#[test]
+fn what_a_tree_shares_is_counted_once() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let (memfd, private) = if in_guest() { (128, 64) } else { (512, 128) };
+
+    // Eight children map the memfd and share the rest of the parent's memory copy-on-write.
+    let agent = stage.agent(&format!(
+        "spawn helper [ memfd {memfd} anon {private} times 8 [ fork [ read report sharer hold ] ] report parent hold ] hold"
+    ));
+    stage.all_reported("sharer", 8);
+    stage.reported("parent");
+
+    let truth = (memfd + private) * MIB;
+    let sum: u64 = watchdog_tests::descendants(stage.pid()).iter().filter_map(|p| proportional_bytes(p.pid)).sum();
+    assert!(within(sum, truth, 0.1), "the kernel's own sum is {sum}, what was taken {truth}");
+    daemon.eventually(seconds(8.0), "a session's memory within 10 % of what was taken", |look| {
+        within(look.session(agent)?.memory_bytes, truth, 0.1).then_some(())
+    });
+}
+
+#[test]
+fn pages_of_a_file_cost_nothing() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    let agent = stage.agent(&format!("spawn helper [ file data {} report mapped hold ] hold", size()));
+    let helper = stage.reported("mapped");
+
+    daemon.eventually(seconds(3.0), "the file's pages are resident", |look| {
+        (look.process(helper)?.rss_bytes >= size() * MIB * 95 / 100).then_some(())
+    });
+    daemon.never(Duration::from_millis(500), "memory that is only a file's", |look| {
+        (look.session(agent)?.memory_bytes > 30 * MIB).then_some(())
+    });
+}
+
+#[test]
+fn shared_memory_is_shown_as_such() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    stage.agent("spawn helper [ shared 64 report shared hold ] hold");
+    let helper = stage.reported("shared");
+
+    daemon.eventually(seconds(2.0), "64 MiB of shared memory", |look| {
+        let process = look.process(helper)?;
+        (within(process.shmem_bytes, 64 * MIB, 0.05) && process.anon_bytes < 20 * MIB).then_some(())
+    });
+}
+
+#[test]
+fn a_helper_that_grows_is_followed() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+
+    stage.agent("spawn helper [ report grows leak 40 4 hold ] hold");
+    let helper = stage.reported("grows");
+
+    // At every moment what is shown is at most two seconds old.
+    let mut behind = 0;
+    let followed = poll(seconds(4.0), || {
+        let truth = anonymous_bytes(helper.pid)?;
+        let shown = daemon.look().process(helper).map_or(0, |process| process.anon_bytes);
+        behind = behind.max(truth.saturating_sub(shown));
+        (truth >= 150 * MIB).then_some(())
+    });
+    assert!(followed.is_some(), "the fixture grew");
+    assert!(behind <= 90 * MIB, "{} MiB behind at 40 MiB/s", behind / MIB);
+}

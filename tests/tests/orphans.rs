@@ -1,0 +1,274 @@
+//! Given a tree whose agent dies, what is left is said at once, as one group, and nothing is proposed in haste.
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use watchdog::api::{Finding, FindingKind, ProcessState, SessionState};
+use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, is_alive, seconds};
+
+/// Whether a pid stands anywhere in the evidence under the name `pid`.
+fn names(evidence: &Value, process: ProcessId) -> bool {
+    match evidence {
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| (name == "pid" && *value == process.pid) || names(value, process))
+        }
+        Value::Array(values) => values.iter().any(|value| names(value, process)),
+        _ => false,
+    }
+}
+
+/// The one open finding of orphans, when it names all of these.
+fn one_group(look: &Look, survivors: &[ProcessId]) -> Option<Finding> {
+    let open = look.open(FindingKind::Orphan);
+    let [finding] = open.as_slice() else { return None };
+    let evidence = Value::Object(finding.evidence.clone());
+    let state = |process: &ProcessId| look.process(*process).map(|process| process.state);
+    let all =
+        survivors.iter().all(|process| names(&evidence, *process) && state(process) == Some(ProcessState::Orphaned));
+    all.then(|| (*finding).clone())
+}
+
+fn closed(daemon: &Daemon, finding: u64, within: Duration) -> Finding {
+    daemon.eventually(within, "the finding is closed", |look| {
+        look.findings.iter().find(|f| f.id == finding && f.closed_at.is_some()).cloned()
+    })
+}
+
+#[test]
+fn all_that_a_dead_agent_leaves_is_one_finding_within_a_second() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent(
+        "spawn helper [ report wrapper fork [ report shell spawn helper [ report server hold ] hold ] hold ]
+         fork [ setsid fork [ exec helper [ report daemon hold ] ] ] hold",
+    );
+    let survivors = ["wrapper", "shell", "server", "daemon"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(1.0), "the whole tree", |look| look.process(survivors[3]).map(drop));
+
+    stage.kill(agent);
+
+    let finding =
+        daemon.eventually(seconds(1.0), "one finding with every survivor", |look| one_group(look, &survivors));
+    assert_eq!(finding.proposed_action, "report", "inside the grace");
+    assert_eq!(finding.action_taken, None);
+    let look = daemon.look();
+    let session = look.session_with(survivors[0]).expect("the session goes on");
+    assert_eq!(session.state, SessionState::Orphaned);
+    assert_eq!(finding.session, Some(session.id));
+    daemon.eventually(seconds(1.0), "that is the only open finding", |look| {
+        (look.findings.iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
+    });
+    assert_eq!(daemon.status().counts.sessions_orphaned, 1);
+}
+
+#[test]
+fn orphans_are_proposed_for_ending_only_after_the_grace() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ report helper hold ] hold");
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+
+    let killed = Instant::now();
+    stage.kill(agent);
+
+    let finding = daemon.eventually(seconds(6.0), "a proposal", |look| {
+        one_group(look, &[helper]).filter(|finding| finding.proposed_action != "report")
+    });
+    assert!(killed.elapsed() > Duration::from_millis(1_900), "after {:?}", killed.elapsed());
+    assert_eq!(finding.proposed_action, "terminate");
+    assert!(is_alive(helper), "without `enforce` nothing is ever done");
+    assert_eq!(finding.action_taken, None);
+}
+
+#[test]
+fn a_finding_closes_when_the_last_orphan_is_gone() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("fork [ report a hold ] fork [ report b hold ] hold");
+    let [a, b] = ["a", "b"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(1.0), "both helpers", |look| look.process(b).map(drop));
+    stage.kill(agent);
+    let finding = daemon.eventually(seconds(1.0), "one finding", |look| one_group(look, &[a, b]));
+
+    stage.kill(a);
+    daemon.eventually(seconds(2.0), "the finding goes on with who is left", |look| {
+        one_group(look, &[b]).filter(|same| same.id == finding.id).map(drop)
+    });
+    stage.kill(b);
+
+    let closed = closed(&daemon, finding.id, seconds(2.0));
+    assert!(closed.closed_because.is_some());
+    assert_eq!(closed.proposed_action, "report");
+}
+
+#[test]
+fn helpers_that_end_by_themselves_are_never_proposed() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("times 4 [ fork [ report helper await-new-parent sleep 0.2 ] ] report all hold");
+    let helpers = stage.all_reported("helper", 4);
+    stage.reported("all");
+    daemon.eventually(seconds(1.0), "all helpers", |look| {
+        helpers.iter().all(|helper| look.process(*helper).is_some()).then_some(())
+    });
+
+    stage.kill(agent);
+
+    let finding = daemon.eventually(seconds(2.0), "a finding that has opened and closed", |look| {
+        let found = look.findings_of(FindingKind::Orphan);
+        assert!(
+            found.iter().all(|finding| finding.proposed_action == "report"),
+            "proposed inside the grace: {found:?}"
+        );
+        found.iter().find(|finding| finding.closed_at.is_some()).map(|finding| (*finding).clone())
+    });
+    assert_eq!(finding.action_taken, None);
+    assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 1);
+}
+
+#[test]
+fn a_subreaper_inside_the_tree_does_not_make_its_wards_look_healthy() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ subreaper report reaper fork [ fork [ report ward hold ] ] hold ] hold");
+    let [reaper, ward] = ["reaper", "ward"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(1.0), "the ward", |look| look.process(ward).map(drop));
+
+    stage.kill(agent);
+
+    daemon.eventually(seconds(1.0), "both are orphans of one group", |look| one_group(look, &[reaper, ward]));
+}
+
+#[test]
+fn the_orphans_of_an_inner_agent_are_not_the_outer_ones() {
+    let mut stage = Stage::new();
+    let other = format!("other-{}", stage.agent_name());
+    stage.install(&other);
+    let profile = format!("[[profile]]\nname = \"other\"\nexe = [\"*/{other}\"]\n");
+    let daemon = Daemon::with(&stage, &Options { config: &profile, ..Options::default() });
+    let outer = stage.agent(&format!(
+        "fork [ report outer-helper hold ] spawn {other} [ report inner fork [ report leaf hold ] hold ] hold"
+    ));
+    let [helper, inner, leaf] = ["outer-helper", "inner", "leaf"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(1.0), "both sessions", |look| look.session(inner).and(look.process(leaf)).map(drop));
+
+    stage.kill(inner);
+
+    let finding = daemon.eventually(seconds(1.0), "the leaf is an orphan", |look| one_group(look, &[leaf]));
+    let look = daemon.look();
+    assert_eq!(look.process(helper).map(|process| process.state), Some(ProcessState::Running));
+    assert_eq!(look.session(outer).map(|session| session.state), Some(SessionState::Running));
+    assert_ne!(finding.session, look.session(outer).map(|session| session.id));
+}
+
+#[test]
+fn a_helper_whose_parent_exits_under_a_living_agent_is_detached() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    stage.agent("spawn helper [ report parent spawn helper [ report child hold ] await go ] hold");
+    let child = stage.reported("child");
+    daemon.eventually(seconds(1.0), "the child", |look| look.process(child).map(drop));
+
+    stage.mark("go");
+
+    let finding = daemon.eventually(seconds(5.0), "a detached helper", |look| {
+        let state = look.process(child)?.state;
+        let open = look.open(FindingKind::Detached);
+        let found = open
+            .iter()
+            .find(|finding| finding.pid == child.pid || names(&Value::Object(finding.evidence.clone()), child))?;
+        (state == ProcessState::Detached).then(|| (*found).clone())
+    });
+    assert_eq!(finding.proposed_action, "report");
+    assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 0);
+}
+
+/// An agent in a terminal, started by a shell that dies with the window.
+fn agent_in_a_terminal(stage: &mut Stage, daemon: &Daemon, hangup: &str) -> (std::fs::File, ProcessId) {
+    let (master, terminal) = open_terminal();
+    stage.start("helper", &format!("terminal {terminal} {hangup} spawn AGENT [ {hangup} report agent hold ] hold"));
+    let agent = stage.reported("agent");
+    daemon.eventually(seconds(1.0), "the agent", |look| look.session(agent).map(drop));
+    let findings = |look: &Look| look.findings_of(FindingKind::Abandoned).first().map(|_| ());
+    daemon.never(Duration::from_millis(800), "abandoned while its terminal is there", findings);
+    (master, agent)
+}
+
+#[test]
+fn an_agent_whose_terminal_is_gone_is_abandoned() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    // As agents do that want to save their state before they end, and then don't.
+    let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "catch-hup");
+
+    drop(master);
+
+    let finding = daemon.eventually(seconds(5.0), "an abandoned agent", |look| {
+        look.open(FindingKind::Abandoned).first().map(|finding| (*finding).clone())
+    });
+    assert_eq!((finding.pid, finding.start_time), (agent.pid, agent.start_time));
+    assert_eq!(finding.proposed_action, "report", "an agent without a terminal may be wanted");
+    assert!(is_alive(agent));
+}
+
+#[test]
+fn an_agent_under_nohup_is_meant_to_outlive_its_terminal() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "ignore-hup");
+
+    drop(master);
+
+    daemon.never(Duration::from_secs(3), "nohup says that it is to go on", |look| {
+        look.open(FindingKind::Abandoned).first().map(drop)
+    });
+    assert!(is_alive(agent));
+}
+
+/// A pseudo-terminal: its master, and the path of its other end.
+fn open_terminal() -> (std::fs::File, String) {
+    use std::os::fd::FromRawFd;
+    // SAFETY: plain system calls on a descriptor that is new; the File is its only owner.
+    unsafe {
+        let master = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert_ne!(master, -1, "posix_openpt: {}", std::io::Error::last_os_error());
+        assert_eq!(libc::grantpt(master) + libc::unlockpt(master), 0);
+        let mut name = [0; 64];
+        assert_eq!(libc::ptsname_r(master, name.as_mut_ptr(), name.len()), 0);
+        let name = std::ffi::CStr::from_ptr(name.as_ptr()).to_str().expect("a path").to_owned();
+        (std::fs::File::from_raw_fd(master), name)
+    }
+}
+
+#[test]
+fn an_orphan_that_is_stopped_or_sleeps_stays_an_orphan() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("fork [ report helper hold ] hold");
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+    stage.kill(agent);
+    let finding = daemon.eventually(seconds(1.0), "an orphan", |look| one_group(look, &[helper]));
+
+    stage.signal(helper, Signal::STOP);
+
+    daemon.never(Duration::from_millis(1_500), "closed without a reason", |look| {
+        look.findings.iter().find(|f| f.id == finding.id && f.closed_at.is_some()).map(drop)
+    });
+}
+
+#[test]
+fn a_daemon_that_starts_late_proposes_nothing_for_what_it_did_not_see() {
+    let mut stage = Stage::new();
+    let agent = stage.agent("spawn helper [ report helper hold ] hold");
+    let helper = stage.reported("helper");
+    stage.kill(agent);
+
+    let daemon = Daemon::watching(&stage);
+
+    daemon.never(seconds(1.0), "a verdict on a process of unknown lineage", |look| look.process(helper).map(drop));
+    assert!(is_alive(helper));
+}

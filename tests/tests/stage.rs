@@ -1,0 +1,52 @@
+//! The harness itself: what the other tests rely on, checked against /proc.
+
+use watchdog_tests::{ProcessId, Stage, descendants, is_alive, poll, seconds};
+
+#[test]
+fn a_script_reports_who_it_is() {
+    let mut stage = Stage::new();
+    let agent = stage.agent("report agent spawn helper [ report helper hold ] hold");
+    assert_eq!(stage.reported("agent"), agent);
+    let helper = stage.reported("helper");
+    assert_eq!(ProcessId::now(helper.pid), Some(helper));
+    assert!(descendants(stage.pid()).is_superset(&[agent, helper].into()));
+}
+
+#[test]
+fn the_end_of_a_stage_ends_what_has_left_its_parent_its_session_and_its_name() {
+    let mut stage = Stage::new();
+    stage.agent(
+        "fork [ setsid fork [ rename other report daemon hold ] ]
+         fork [ subreaper ignore-hup report subreaper fork [ fork [ report inner hold ] ] hold ]
+         hold",
+    );
+    let all = ["daemon", "subreaper", "inner"].map(|name| stage.reported(name));
+    assert!(all.iter().all(|process| is_alive(*process)));
+
+    drop(stage);
+
+    assert!(all.iter().all(|process| !is_alive(*process)), "something of {all:?} is left");
+}
+
+#[test]
+fn every_way_to_make_a_process_makes_one() {
+    let mut stage = Stage::new();
+    stage.agent(
+        "spawn helper [ report spawned hold ] vfork helper [ report vforked hold ]
+         posix-spawn helper [ report posix hold ] spawn-as helper [ --flag other ] [ report disguised hold ]
+         fork [ exec-from-thread helper [ report threaded hold ] ]
+         fork [ await-new-parent exec helper [ report late hold ] ] times 3 [ fork [ report thrice hold ] ]
+         report agent await go",
+    );
+    let names = ["spawned", "vforked", "posix", "disguised", "threaded", "agent"];
+    let early: Vec<_> = names.iter().map(|name| stage.reported(name)).collect();
+    assert_eq!(stage.all_reported("thrice", 3).len(), 3);
+    let cmdline = std::fs::read_to_string(format!("/proc/{}/cmdline", stage.reported("disguised").pid)).unwrap();
+    assert!(cmdline.ends_with("helper\0--flag\0other\0"), "{cmdline:?}");
+
+    stage.mark("go");
+
+    assert!(is_alive(stage.reported("late")));
+    let agent_ended = poll(seconds(5.0), || (!is_alive(early[5])).then_some(()));
+    assert!(agent_ended.is_some(), "the agent's script is done, but it is there");
+}

@@ -1,0 +1,103 @@
+//! Given processes of two users, each sees and acts on what is theirs, by SO_PEERCRED; root sees all.
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
+use serde_json::json;
+use watchdog_tests::{Daemon, ProcessId, Response, Stage, as_user, get, post, seconds};
+
+const NOBODY: u32 = 65_534;
+
+/// A tree of root's, and one of nobody's.
+struct Two {
+    stage: Stage,
+    daemon: Daemon,
+    roots: ProcessId,
+    nobodys: ProcessId,
+}
+
+fn two_users() -> Two {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    stage.agent("spawn-as helper [ --token root-secret ] [ report root hold ] hold");
+    stage
+        .start("helper", "uid 65534 exec AGENT [ spawn-as helper [ --token own-secret ] [ report nobody hold ] hold ]");
+    let (roots, nobodys) = (stage.reported("root"), stage.reported("nobody"));
+    daemon.eventually(seconds(2.0), "both trees", |look| look.process(roots).and(look.process(nobodys)).map(drop));
+    Two { stage, daemon, roots, nobodys }
+}
+
+impl Two {
+    fn get_as_nobody(&self, path: &'static str) -> Response {
+        let socket = self.daemon.socket();
+        as_user(NOBODY, move || get(&socket, path)).expect("an answer")
+    }
+
+    fn adopt_as_nobody(&self, subject: serde_json::Value) -> Response {
+        let socket = self.daemon.socket();
+        as_user(NOBODY, move || post(&socket, "/v1/adopt", &subject)).expect("an answer")
+    }
+}
+
+#[test]
+fn a_user_sees_no_process_and_no_argument_of_another() {
+    let two = two_users();
+
+    for path in ["/v1/tree", "/v1/findings?all=true", "/v1/events"] {
+        let seen = two.get_as_nobody(path);
+        assert_eq!(seen.status, 200, "{}", seen.body);
+        assert!(!seen.body.contains("root-secret"), "{path} shows another user's argument: {}", seen.body);
+        let pid = format!("\"pid\":{},", two.roots.pid);
+        assert!(!seen.body.contains(&pid), "{path} shows another user's process: {}", seen.body);
+    }
+    let tree = two.get_as_nobody("/v1/tree");
+    assert!(tree.body.contains("own-secret"), "{}", tree.body);
+    assert!(tree.body.contains(&format!("\"pid\":{},", two.nobodys.pid)), "{}", tree.body);
+    let sessions = tree.json()["sessions"].as_array().map(Vec::len);
+    assert_eq!(sessions, Some(1));
+    let counts = two.get_as_nobody("/v1/status").json()["counts"].clone();
+    assert_eq!(counts["processes"], 2, "{counts}");
+}
+
+#[test]
+fn root_sees_both() {
+    let two = two_users();
+    let tree = two.daemon.get("/v1/tree").to_string();
+    assert!(tree.contains("root-secret") && tree.contains("own-secret"), "{tree}");
+}
+
+#[test]
+fn a_user_adopts_no_process_of_another() {
+    let two = two_users();
+
+    let refused = two.adopt_as_nobody(json!({ "pid": two.roots.pid }));
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert!(refused.json()["error"].is_string());
+    let answer = two.daemon.ctl_as(NOBODY, &["adopt", &two.roots.pid.to_string()]);
+    assert_eq!(answer.code, 77, "{answer:?}");
+
+    // A pid that is nobody's tells no more than one that is somebody's.
+    let granted = two.adopt_as_nobody(json!({ "pid": two.nobodys.pid }));
+    assert_eq!(granted.status, 200, "{}", granted.body);
+    two.daemon.eventually(seconds(1.0), "kept: theirs, and not root's", |look| {
+        use watchdog::api::ProcessState::Kept;
+        let state = |process| look.process(process).map(|process| process.state);
+        (state(two.nobodys) == Some(Kept) && state(two.roots) != Some(Kept)).then_some(())
+    });
+}
+
+#[test]
+fn findings_of_another_user_stay_hidden() {
+    let two = two_users();
+    let agents: Vec<_> = two.daemon.look().tree.sessions.iter().map(|session| session.processes[0].clone()).collect();
+    for agent in agents {
+        two.stage.kill(ProcessId { pid: agent.pid, start_time: agent.start_time });
+    }
+    two.daemon.eventually(seconds(2.0), "two findings", |look| {
+        (look.open(watchdog::api::FindingKind::Orphan).len() == 2).then_some(())
+    });
+
+    let seen = two.get_as_nobody("/v1/findings");
+
+    assert_eq!(seen.json()["findings"].as_array().map(Vec::len), Some(1), "{}", seen.body);
+    assert!(seen.body.contains(&two.nobodys.pid.to_string()));
+    assert!(!seen.body.contains("root-secret"));
+}
