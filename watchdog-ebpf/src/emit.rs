@@ -4,7 +4,7 @@ use aya_ebpf::{
     helpers::{bpf_get_smp_processor_id, generated},
     maps::RingBuf,
 };
-use watchdog_common::{ExecRecord, Header, LossCause, RecordKind};
+use watchdog_common::{ARGV_MAX, ExecRecord, Header, LossCause, PATH_MAX, RecordKind};
 
 use crate::{
     maps::{ExecScratch, LIFECYCLE, LOST, MEMORY},
@@ -44,9 +44,17 @@ pub fn memory<T: Copy + 'static>(kind: RecordKind, record: &T) {
     send(&MEMORY, kind, record);
 }
 
-/// Sends an exec with as much text as it has: `text` bytes, at most the size of [`ExecScratch::text`].
+/// Sends an exec with as much text as its record says.
 #[inline(always)]
-pub fn exec(scratch: &ExecScratch, text: usize) {
+pub fn exec(scratch: &ExecScratch) {
+    // The verifier of Linux 6.1 loses sight of the lengths' bounds on the way here, and a mask that the compiler could prove
+    // idle would not be in the program: hence the volatile reads.
+    // SAFETY: reads of initialised fields.
+    let (path, argv) = unsafe {
+        let ExecRecord { path_len, argv_len, .. } = &scratch.record;
+        (core::ptr::from_ref(path_len).read_volatile(), core::ptr::from_ref(argv_len).read_volatile())
+    };
+    let text = (path as usize & (PATH_MAX - 1)) + (argv as usize & (ARGV_MAX.next_power_of_two() - 1));
     // SAFETY: the verifier proves that the range lies within the scratch's map value.
     let sent = unsafe {
         generated::bpf_ringbuf_output(

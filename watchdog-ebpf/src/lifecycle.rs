@@ -80,7 +80,7 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
         // A witness that becomes an agent is one: a shell that was told to `exec` it.
         _ => {
             let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
-            if !may_be_agent(&scratch.text) {
+            if !may_be_agent(&scratch.text[..PATH_MAX]) {
                 return None;
             }
             let lineage = Lineage {
@@ -204,12 +204,12 @@ fn announce_exec(scratch: &mut ExecScratch, task: Task, lineage: Lineage, path_l
         argv_len: argv_len as u16,
         reserved: 0,
     };
-    emit::exec(scratch, path_len + argv_len);
+    emit::exec(scratch);
 }
 
 /// Copies argv behind the path; nothing when it is not to be had. Returns the bytes that were copied.
 #[inline(always)]
-fn read_argv(text: &mut [u8; PATH_MAX + ARGV_MAX], at: usize, start: u64, len: usize) -> usize {
+fn read_argv(text: &mut [u8], at: usize, start: u64, len: usize) -> usize {
     // SAFETY: `at + len` is at most PATH_MAX - 1 + ARGV_MAX, as the verifier proves again.
     let copied =
         unsafe { generated::bpf_probe_read_user(text.as_mut_ptr().add(at).cast(), len as u32, start as *const c_void) };
@@ -218,13 +218,13 @@ fn read_argv(text: &mut [u8; PATH_MAX + ARGV_MAX], at: usize, start: u64, len: u
 
 /// Whether the path's last component, or the one before it, is the name of a possible agent.
 #[inline(always)]
-fn may_be_agent(path: &[u8; PATH_MAX + ARGV_MAX]) -> bool {
+fn may_be_agent(path: &[u8]) -> bool {
     if TRACK_EVERY_EXEC.get(0).is_some_and(|every| *every != 0) {
         return true;
     }
     let mut last = FNV_OFFSET;
     let mut before = FNV_OFFSET;
-    for &byte in &path[..PATH_MAX] {
+    for &byte in path {
         match byte {
             0 => break,
             b'/' => {

@@ -58,6 +58,6 @@ pub static RECLAIM_START: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1_
 pub struct ExecScratch {
     /// The fixed part.
     pub record: ExecRecord,
-    /// The path, then argv directly behind it.
-    pub text: [u8; PATH_MAX + ARGV_MAX],
+    /// The path, then argv directly behind it. Larger than both, so that a mask bounds each of their lengths.
+    pub text: [u8; PATH_MAX + ARGV_MAX.next_power_of_two()],
 }

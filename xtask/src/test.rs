@@ -13,7 +13,7 @@ use crate::totals::Totals;
 /// `cargo xtask test [ARGUMENT…]`
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// What `cargo test` is given besides `--workspace`.
+    /// What `cargo test` is given: without any, it tests all packages.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn run(Options { arguments }: &Options) -> Result<ExitCode> {
     let programs = programs.context("cargo built no program")?;
 
     let mut test = cargo();
-    test.args(["test", "--workspace", "--no-fail-fast"]).env("WATCHDOG_BIN_DIR", programs);
+    test.args(["test", "--no-fail-fast"]).env("WATCHDOG_BIN_DIR", programs);
     if !is_root()? {
         eprintln!("the end-to-end tests load programs into the kernel and need root: sudo may ask for your password");
         let this = std::env::current_exe().context("finding this program's own path")?;
@@ -48,7 +48,7 @@ pub(crate) fn run(Options { arguments }: &Options) -> Result<ExitCode> {
     }
     let status = child.wait().context("waiting for cargo")?;
     let Totals { passed, failed, .. } = totals;
-    println!("workspace tests: {passed} passed, {failed} failed");
+    println!("tests: {passed} passed, {failed} failed");
     ensure!(failed == 0 || !status.success(), "cargo test succeeded although {failed} tests failed");
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,6 +6,7 @@
 mod debian;
 mod guest;
 mod initramfs;
+mod python;
 mod suite;
 
 use std::path::PathBuf;

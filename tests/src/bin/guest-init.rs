@@ -169,8 +169,7 @@ impl<'a> Test<'a> {
                 Reaped::Process(..) => {}
                 Reaped::AllRun | Reaped::NoChild if Instant::now() < deadline => std::thread::sleep(POLL),
                 Reaped::AllRun | Reaped::NoChild => {
-                    // Who hangs, and in what state, is the first question that a time-out raises.
-                    busybox_detached(&["ps", "-o", "pid,ppid,stat,args"]);
+                    show_processes();
                     bail!("timed out after {} s", self.timeout.as_secs());
                 }
             }
@@ -194,9 +193,12 @@ fn reap() -> Result<Reaped> {
     }
 }
 
-/// Runs an applet for what it prints. Its status is not asked for: it is reaped with everything else.
-fn busybox_detached(arguments: &[&str]) {
-    if Command::new("/bin/busybox").args(arguments).spawn().is_ok() {
+/// Prints who is there and in what state, the first question that a time-out raises. Without the kernel's threads, which
+/// stand in brackets.
+fn show_processes() {
+    let list = "ps -o pid,ppid,stat,args | grep -v '\\[.*\\]$'";
+    if Command::new("/bin/busybox").args(["sh", "-c", list]).spawn().is_ok() {
+        // It is reaped with everything else; here it only gets the time to print.
         std::thread::sleep(Duration::from_secs(2));
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::python;
 use super::suite::Suite;
 
 /// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
@@ -41,13 +42,15 @@ pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
         let path = root.join(directory);
         std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
-    for link in ["sbin", "usr/bin", "usr/sbin"] {
-        symlink("/bin", root.join(link)).with_context(|| format!("linking {link} in {}", root.display()))?;
+    // Relative, so that they lead to the same place from outside the guest.
+    for (link, target) in [("sbin", "bin"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")] {
+        symlink(target, root.join(link)).with_context(|| format!("linking {link} in {}", root.display()))?;
     }
     let Some(busybox) = BUSYBOX.iter().map(Path::new).find(|path| path.exists()) else {
         bail!("no busybox: on Debian, apt-get install busybox-static");
     };
     copy(busybox, &root.join("bin/busybox"))?;
+    python::copy(root)?;
 
     let mut plan = String::new();
     for test in &suite.tests {
