@@ -5,24 +5,35 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use watchdog::api::ProcessState;
-use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, seconds};
+use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, poll, seconds};
 
 /// Waits until the daemon's living processes are exactly those below the stage, twice in a row.
 fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize {
     let mut before = None;
-    daemon.eventually(within, "a table as /proc", |look| {
-        let living = look.tree.sessions.iter().flat_map(|session| &session.processes);
+    let mut last = (BTreeSet::new(), BTreeSet::new());
+    let equal = poll(within, || {
+        let tree = daemon.look().tree;
+        let living = tree.sessions.iter().flat_map(|session| &session.processes);
         let shown: BTreeSet<_> = living
             .filter(|process| process.state != ProcessState::Zombie)
             .map(|process| ProcessId { pid: process.pid, start_time: process.start_time })
             .collect();
         let truth = descendants(stage.pid());
-        if shown != truth {
-            before = None;
-            return None;
-        }
-        let count = truth.len();
-        (before.replace(truth) == Some(shown)).then_some(count)
+        last = (shown.clone(), truth.clone());
+        let stable = shown == truth && before.replace(shown) == Some(truth);
+        stable.then(|| last.0.len())
+    });
+    equal.unwrap_or_else(|| {
+        let (shown, truth) = &last;
+        let missing: Vec<_> = truth.difference(shown).collect();
+        let too_many: Vec<_> = shown.difference(truth).collect();
+        panic!(
+            "{} processes shown, {} in /proc; missing {missing:?}, too many {too_many:?}; {:?}\n{}",
+            shown.len(),
+            truth.len(),
+            daemon.status(),
+            daemon.log()
+        )
     })
 }
 
