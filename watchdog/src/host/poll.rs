@@ -71,8 +71,14 @@ impl Poller {
         if let Some(before) = self.before.take() {
             let by_pid: HashMap<Pid, &ScannedProcess> =
                 scan.processes.iter().map(|process| (process.process.pid, process)).collect();
-            self.forks(scan, &before, &by_pid, &mut events);
-            self.execs(scan, &before, &by_pid, &mut events);
+            let mut told = HashSet::new();
+            loop {
+                self.forks(scan, &before, &by_pid, &mut events);
+                // Each new agent may have children that are new too, agents among them: they are looked at again.
+                if !self.execs(scan, &before, &by_pid, &mut told, &mut events) {
+                    break;
+                }
+            }
             self.exits(scan.began, &before, &by_pid, &mut events);
         }
         self.before = Some(
@@ -95,8 +101,9 @@ impl Poller {
         by_pid: &HashMap<Pid, &ScannedProcess>,
         events: &mut Vec<KernelEvent>,
     ) {
+        let is_new = |process: &ScannedProcess| !before.contains_key(&process.process);
         let mut new: Vec<&ScannedProcess> =
-            scan.processes.iter().filter(|process| !before.contains_key(&process.process)).collect();
+            scan.processes.iter().filter(|new| is_new(new) && self.lineage(new.process).is_none()).collect();
         new.sort_by_key(|process| (process.process.start_time, process.process.pid));
         // Within a tick a child may have the lower pid, when pids have wrapped: then it has to wait for its parent.
         loop {
@@ -127,17 +134,24 @@ impl Poller {
         }
     }
 
-    /// Tracked processes that show another program than before (or than their parent, if they are new), and untracked
-    /// ones that are new or changed and may be agents.
+    /// Tracked processes that show another program than before (or than their parent, if they are new), and the oldest
+    /// untracked one that is new or changed and may be an agent: whether there was one. Each process is told once.
     fn execs(
         &mut self,
         scan: &Scan,
         before: &HashMap<ProcessId, Seen>,
         by_pid: &HashMap<Pid, &ScannedProcess>,
+        told: &mut HashSet<ProcessId>,
         events: &mut Vec<KernelEvent>,
-    ) {
-        for process in scan.processes.iter().filter(|process| !process.zombie) {
+    ) -> bool {
+        let mut living: Vec<&ScannedProcess> = scan.processes.iter().filter(|process| !process.zombie).collect();
+        living.sort_by_key(|process| (process.process.start_time, process.process.pid));
+        let mut agent = None;
+        for process in living {
             let id = process.process;
+            if told.contains(&id) {
+                continue;
+            }
             let same = match before.get(&id) {
                 Some(seen) => seen.comm == process.comm && seen.image == process.image,
                 None => by_pid.get(&process.ppid).is_some_and(|parent| {
@@ -150,12 +164,16 @@ impl Poller {
             let lineage = match self.lineage(id) {
                 Some(Lineage { witness: true, .. }) => continue,
                 Some(lineage) => Lineage { forked: false, ..lineage },
-                None if self.profiles.iter().any(|profile| profile.matches(&process.image, &process.comm)) => {
+                None if agent.is_none()
+                    && self.profiles.iter().any(|profile| profile.matches(&process.image, &process.comm)) =>
+                {
+                    agent = Some(id);
                     Lineage { root: id, parent: None, depth: 0, provisional: true, forked: false, witness: false }
                 }
                 None => continue,
             };
             self.track(id, lineage);
+            told.insert(id);
             events.push(KernelEvent::Exec(Exec {
                 at: scan.began,
                 process: id,
@@ -166,6 +184,7 @@ impl Poller {
                 image: process.image.clone(),
             }));
         }
+        agent.is_some()
     }
 
     /// Tracked processes that are gone, or zombies now.

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use super::super::scan::scan;
 use super::super::testing::{Subject, eventually};
 use super::*;
+use crate::config::Patterns;
 use crate::engine::id::{Ticks, Uid};
 use crate::engine::input::Memory;
 
@@ -79,6 +80,25 @@ fn a_child_with_a_lower_pid_than_its_parents_is_not_lost() {
         [("fork", 30000), ("fork", 5), ("exec", 30000)],
         "the inner one shows what its parent runs"
     );
+}
+
+#[test]
+fn children_of_an_agent_that_is_as_new_as_they_are_inherit() {
+    let (mut poller, mut processes) = primed();
+    let late = Patterns { exe: vec!["*/late".to_owned()], ..Patterns::default() };
+    poller.set_profiles(vec![Profile::new("late", [late]).unwrap()]);
+    processes.push(process(id(40, 200), 20, "late"));
+    processes.push(process(id(41, 200), 40, "tool"));
+    processes.push(process(id(42, 201), 41, "late"));
+    processes.push(process(id(50, 202), 20, "late"));
+
+    let events = poller.events(&at(2, processes.clone()));
+
+    let expected = [("exec", 40), ("fork", 41), ("fork", 42), ("exec", 41), ("exec", 42), ("exec", 50)];
+    assert_eq!(told(&events), expected);
+    let lineage = poller.lineage(id(42, 201)).unwrap();
+    assert_eq!((lineage.root, lineage.parent, lineage.depth), (id(40, 200), Some(id(41, 200)), 2));
+    assert_eq!(poller.events(&at(3, processes)), [], "and nothing is told twice");
 }
 
 #[test]
