@@ -18,8 +18,9 @@ use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
 
-/// How often the engine is told that time has passed.
-const TICK: Duration = Duration::from_millis(250);
+/// How often the engine is told that time has passed. Each time costs it some 0.35 ms with 1,000 processes, and nothing that
+/// it waits for has to be exact to less.
+const TICK: Duration = Duration::from_secs(1);
 /// Batches of lifecycle events that go before everything else, one after the other; then one other thing gets its turn.
 const STREAK: u32 = 16;
 
