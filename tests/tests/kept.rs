@@ -99,7 +99,7 @@ fn a_bazel_server() {
 
 #[test]
 fn an_sccache_server() {
-    trap(&["sccache"], "fork [ fork [ setsid exec sccache [ report kept hold ] ] ] wait");
+    trap(&["sccache"], "fork [ spawn-as sccache [ ] [ setsid report kept hold ] ] wait");
 }
 
 #[test]
@@ -115,12 +115,16 @@ fn an_ssh_agent() {
     trap(&["ssh-agent"], "fork [ fork [ setsid exec ssh-agent [ listen-unix agent.sock report kept hold ] ] ] wait");
 }
 
+/// It watches over a program and ends when that does, but for a moment in which it sends its report.
 #[test]
-fn a_crashpad_handler() {
-    trap(
+fn a_crashpad_handler_inside_the_grace() {
+    let (stage, daemon, handler) = left_behind(
         &["chrome_crashpad_handler"],
         "fork [ spawn-as chrome_crashpad_handler [ --monitor-self --database=/tmp/crashes ] [ report kept hold ] ] wait",
+        &Options { config: "[orphans]\ngrace = \"60s\"\n", ..Options::default() },
     );
+    nothing_is_proposed(&daemon);
+    assert!(is_alive(handler), "{}", stage.log());
 }
 
 #[test]

@@ -5,24 +5,35 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use watchdog::api::ProcessState;
-use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, seconds};
+use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, poll, seconds};
 
 /// Waits until the daemon's living processes are exactly those below the stage, twice in a row.
 fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize {
     let mut before = None;
-    daemon.eventually(within, "a table as /proc", |look| {
-        let living = look.tree.sessions.iter().flat_map(|session| &session.processes);
+    let mut last = (BTreeSet::new(), BTreeSet::new());
+    let equal = poll(within, || {
+        let tree = daemon.look().tree;
+        let living = tree.sessions.iter().flat_map(|session| &session.processes);
         let shown: BTreeSet<_> = living
             .filter(|process| process.state != ProcessState::Zombie)
             .map(|process| ProcessId { pid: process.pid, start_time: process.start_time })
             .collect();
         let truth = descendants(stage.pid());
-        if shown != truth {
-            before = None;
-            return None;
-        }
-        let count = truth.len();
-        (before.replace(truth) == Some(shown)).then_some(count)
+        last = (shown.clone(), truth.clone());
+        let stable = shown == truth && before.replace(shown) == Some(truth);
+        stable.then(|| last.0.len())
+    });
+    equal.unwrap_or_else(|| {
+        let (shown, truth) = &last;
+        let missing: Vec<_> = truth.difference(shown).collect();
+        let too_many: Vec<_> = shown.difference(truth).collect();
+        panic!(
+            "{} processes shown, {} in /proc; missing {missing:?}, too many {too_many:?}; {:?}\n{}",
+            shown.len(),
+            truth.len(),
+            daemon.status(),
+            daemon.log()
+        )
     })
 }
 
@@ -73,18 +84,18 @@ fn losses_are_counted_and_repaired() {
 #[test]
 fn a_map_that_is_too_small_hides_nothing() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 64\n", ..Options::default() });
+    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 256\n", ..Options::default() });
 
-    let agent = stage.agent("times 150 [ fork [ report child hold ] ] hold");
-    stage.all_reported("child", 150);
+    let agent = stage.agent("times 400 [ fork [ report child hold ] ] hold");
+    stage.all_reported("child", 400);
 
     table_equals_proc(&daemon, &stage, seconds(5.0));
     assert!(daemon.status().lost_events > 0, "what had no room in the map is counted as lost");
 
     // And what the kernel never tracked is still an orphan when its agent dies.
     stage.kill(agent);
-    daemon.eventually(seconds(5.0), "150 orphans", |look| {
+    daemon.eventually(seconds(5.0), "400 orphans", |look| {
         let orphans = look.tree.sessions.iter().flat_map(|session| &session.processes);
-        (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 150).then_some(())
+        (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 400).then_some(())
     });
 }
