@@ -217,7 +217,16 @@ impl Mm {
 
     #[inline(always)]
     fn counter(self, index: u32) -> i64 {
-        read(self.0, offset!(mm_rss_stat) + index * offset!(mm_rss_stride))
+        let stride = offset!(mm_rss_stride);
+        let offset = offset!(mm_rss_stat) + index * stride;
+        if stride as usize > size_of::<i64>() {
+            return read(self.0, offset);
+        }
+        // Before 6.2 they are an array of `atomic_long_t`, and the verifier does not look behind a typedef there ("Type
+        // 'atomic_long_t' is not a struct").
+        let counter: *const i64 = self.0.wrapping_byte_add(offset as usize).cast();
+        // SAFETY: the helper reads only what is mapped.
+        unsafe { bpf_probe_read_kernel(counter) }.unwrap_or(0)
     }
 
     /// The highest resident set, in pages. The kernel notes it only when memory shrinks.

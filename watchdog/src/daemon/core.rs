@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
@@ -96,6 +97,11 @@ impl Core {
     /// Who may hold the other end of a helper's stdin.
     pub(super) fn peers(&self) -> Vec<ProcessId> {
         self.engine.agents()
+    }
+
+    /// How long the next [`tick`](Self::tick) may be in coming.
+    pub(super) fn next_tick(&self, now: BootTime) -> Duration {
+        self.engine.next_tick(now)
     }
 
     /// Does what is due from time to time.

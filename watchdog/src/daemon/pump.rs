@@ -4,10 +4,9 @@
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
 use super::hands::{Hands, Look, Order, Probe, Report};
@@ -18,8 +17,6 @@ use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
 
-/// How often the engine is told that time has passed.
-const TICK: Duration = Duration::from_millis(250);
 /// Batches of lifecycle events that go before everything else, one after the other; then one other thing gets its turn.
 const STREAK: u32 = 16;
 
@@ -51,7 +48,8 @@ pub(super) struct Pump {
     rescan: Rescan,
     stage: Stage,
     ready: Option<oneshot::Sender<()>>,
-    tick: Interval,
+    /// When the engine is next told that time has passed.
+    tick: Instant,
     streak: u32,
 }
 
@@ -75,8 +73,7 @@ impl Pump {
         requests: mpsc::Receiver<Request>,
         ready: oneshot::Sender<()>,
     ) -> Self {
-        let mut tick = interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
         Self { core, hands, rings, reports, requests, rescan, stage, ready, tick, streak }
@@ -95,6 +92,8 @@ impl Pump {
             };
             let mut effects = Vec::new();
             self.take(turn, &mut effects)?;
+            // Something that was just told may have to be concluded sooner.
+            self.tick = self.tick.min(Instant::now() + self.core.next_tick(clock::now()));
             self.carry_out(effects)?;
         }
     }
@@ -112,7 +111,7 @@ impl Pump {
                 report = reports.recv() => Ok(Turn::Report(report)),
                 request = requests.recv() => Ok(Turn::Request(request)),
                 read = read(memory, &mut steps) => read.map(|()| Turn::Memory(steps)),
-                _ = tick.tick() => Ok(Turn::Tick),
+                () = sleep_until(*tick) => Ok(Turn::Tick),
                 () = due(rescan.due()) => Ok(Turn::Rescan),
             }
         };
@@ -152,7 +151,10 @@ impl Pump {
                 }
                 self.core.answer(now, request, effects);
             }
-            Turn::Tick => self.core.tick(now, effects),
+            Turn::Tick => {
+                self.core.tick(now, effects);
+                self.tick = Instant::now() + self.core.next_tick(now);
+            }
             Turn::Rescan => {
                 self.rescan.started(Instant::now());
                 self.order(Order::Scan)?;

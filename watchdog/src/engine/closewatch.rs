@@ -57,10 +57,13 @@ impl Step<'_> {
         }
     }
 
+    /// A process is gone, and what its growth was measured from.
+    pub(super) fn forget_growth(&mut self, process: ProcessId) {
+        self.engine.close_watch.marks.remove(&process);
+    }
+
     pub(super) fn review_close_watch(&mut self) {
         let state = &mut self.engine.close_watch;
-        let table = &self.engine.table;
-        state.marks.retain(|process, _| table.alive(*process).is_some());
         let wanted = match self.engine.config.tracking.close_watch {
             CloseWatch::Always => true,
             CloseWatch::Never => false,

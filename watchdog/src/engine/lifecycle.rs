@@ -1,6 +1,7 @@
 //! Fork, exec, exit: the table and the sessions as the kernel's events move them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Step;
 use super::classify::{self, Parent};
@@ -14,6 +15,8 @@ use crate::api::ProcessKind;
 use crate::config::Profile;
 
 const SIGHUP: u8 = 1;
+/// The event of an exit is in the ring by the time that /proc shows it, and is read at once.
+const EXIT_WITHIN: Duration = Duration::from_millis(200);
 
 /// What is known of a process when it enters the table.
 pub(super) struct Newcomer {
@@ -113,6 +116,7 @@ impl Step<'_> {
         }
         self.journal(at, Some(process), Happening::Exit { status, peak_bytes });
         self.leave(session, 1, at);
+        self.forget_growth(process);
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);
@@ -147,6 +151,9 @@ impl Step<'_> {
     }
 
     pub(super) fn inspected(&mut self, process: ProcessId, inspection: Option<Inspection>) {
+        if inspection.is_none() {
+            self.missed(process);
+        }
         if let Some(inspection) = inspection
             && let Some(known) = self.engine.table.get_mut(process).filter(|known| known.alive())
         {
@@ -157,6 +164,26 @@ impl Step<'_> {
         }
         self.orphan_inspected(process);
         self.agent_inspected(process);
+    }
+
+    /// A process is not where the table says that it lives. Most often its exit is on the way; where it happened before
+    /// the kernel tracked the process, none will come.
+    pub(super) fn missed(&mut self, process: ProcessId) {
+        if self.engine.table.alive(process).is_some() {
+            self.engine.missed.push((self.now, process));
+        }
+    }
+
+    /// Gives up those whose exit has had the time to come.
+    pub(super) fn tick_missed(&mut self) {
+        let now = self.now;
+        let missed = std::mem::take(&mut self.engine.missed);
+        let (due, waiting): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(at, _)| now.since(*at) >= EXIT_WITHIN);
+        self.engine.missed = waiting;
+        for (at, process) in due {
+            self.gone(process, at, None);
+            self.abandoned_by(process, at);
+        }
     }
 
     /// Takes a process that the table does not have into its session, or refuses it.

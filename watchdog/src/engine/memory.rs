@@ -21,6 +21,10 @@ const MEASURE_AT_MOST: Duration = Duration::from_secs(2);
 
 impl Step<'_> {
     pub(super) fn sample(&mut self, sample: Sample) {
+        if sample.zombie {
+            self.missed(sample.process);
+            return;
+        }
         let Some(known) = self.engine.table.get_mut(sample.process).filter(|known| known.alive()) else { return };
         // A sample that was taken before an exec is of the program before it.
         known.remember(sample.memory);

@@ -25,6 +25,7 @@ mod table;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::effect::{Effect, Happening, JournalEntry};
 use self::finding::{Change, Findings, Key, Observation};
@@ -36,6 +37,10 @@ use self::standing::Standing;
 use self::table::Table;
 use crate::api::ProcessKind;
 use crate::config::Config;
+
+/// The time between two ticks while something is about to be concluded, and while nothing is.
+const TICK_PENDING: Duration = Duration::from_millis(250);
+const TICK_IDLE: Duration = Duration::from_secs(1);
 
 /// The state machine. One task owns it.
 pub struct Engine {
@@ -49,6 +54,8 @@ pub struct Engine {
     external: detect::External,
     close_watch: closewatch::CloseWatchState,
     merge: merge::Merge,
+    /// Processes that were not found in /proc, and when that was.
+    missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
 }
 
@@ -67,6 +74,7 @@ impl Engine {
             external: detect::External::default(),
             close_watch: closewatch::CloseWatchState::default(),
             merge: merge::Merge::default(),
+            missed: Vec::new(),
             oom_kills: 0,
         }
     }
@@ -95,6 +103,16 @@ impl Engine {
         step.judge_all();
         step.review_close_watch();
         step.tick();
+    }
+
+    /// How long the next [`Input::Tick`] may be in coming: a moment while something is about to be concluded.
+    #[must_use]
+    pub fn next_tick(&self, now: BootTime) -> Duration {
+        let pending = !self.missed.is_empty()
+            || self.orphans.pending()
+            || self.detached.pending(now)
+            || self.abandoned.pending(now);
+        if pending { TICK_PENDING } else { TICK_IDLE }
     }
 
     /// The living process of a session that has this pid now.
@@ -161,6 +179,7 @@ impl Step<'_> {
     }
 
     fn tick(&mut self) {
+        self.tick_missed();
         self.engine.table.sweep(self.now);
         self.engine.sessions.sweep(self.now);
         self.tick_orphans();

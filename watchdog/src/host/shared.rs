@@ -1,15 +1,18 @@
 //! When proportional memory may be measured: it is dear, and grows dearer with the size of the process.
 //!
 //! Which processes are worth it is the engine's to say. Here is the budget: all measurements together take at most one
-//! per cent of one CPU, and none is repeated within five seconds.
+//! per cent of one CPU in the long run, and none is repeated within five seconds. What was not spent in the last minute
+//! may be spent at once, so that a tree that has just forked is measured as a whole.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::engine::id::{BootTime, ProcessId};
 
-/// A measurement is followed by a pause of this many times its cost.
+/// A measurement is paid for by this many times its cost.
 const PAUSE: u32 = 100;
+/// How much time can have been saved up: enough for 600 ms of measurements.
+const SAVED_MAX: Duration = Duration::from_secs(60);
 /// The shortest time between two measurements of one process.
 const REST: Duration = Duration::from_secs(5);
 /// Most processes that wait; whoever comes later has to be asked for again.
@@ -19,8 +22,8 @@ const WAITING_MAX: usize = 1024;
 #[derive(Default)]
 pub struct SharedSchedule {
     waiting: VecDeque<ProcessId>,
-    /// No measurement before this.
-    next: BootTime,
+    /// Up to when measurements are paid for; none is made while that is in the future.
+    paid: BootTime,
     /// Processes that were measured, and when each may be measured again.
     resting: HashMap<ProcessId, BootTime>,
 }
@@ -40,20 +43,21 @@ impl SharedSchedule {
     /// The process to be measured now, if it is time for one. Its measurement is to be reported with
     /// [`measured`](Self::measured), at no cost when the process was gone.
     pub fn next(&mut self, now: BootTime) -> Option<ProcessId> {
-        if now < self.next { None } else { self.waiting.pop_front() }
+        if now < self.paid { None } else { self.waiting.pop_front() }
     }
 
     /// A measurement was made, and took this long.
     pub fn measured(&mut self, now: BootTime, process: ProcessId, cost: Duration) {
         let pause = cost.saturating_mul(PAUSE);
-        self.next = now.plus(pause);
+        let saved_since = BootTime(now.0.saturating_sub(u64::try_from(SAVED_MAX.as_nanos()).unwrap_or(u64::MAX)));
+        self.paid = self.paid.max(saved_since).plus(pause);
         self.resting.insert(process, now.plus(pause.max(REST)));
     }
 
     /// When [`next`](Self::next) may have something: `None` when nobody waits.
     #[must_use]
     pub fn due(&self) -> Option<BootTime> {
-        (!self.waiting.is_empty()).then_some(self.next)
+        (!self.waiting.is_empty()).then_some(self.paid)
     }
 }
 
@@ -71,16 +75,21 @@ mod tests {
     }
 
     #[test]
-    fn measurements_are_made_in_turn_with_a_pause_of_a_hundred_times_their_cost() {
+    fn what_was_saved_is_spent_at_once_and_then_every_measurement_waits_for_its_pay() {
         let mut schedule = SharedSchedule::default();
-        assert!(schedule.request(at(0), process(1)));
-        assert!(schedule.request(at(0), process(2)));
-        assert_eq!(schedule.next(at(0)), Some(process(1)));
-        schedule.measured(at(20), process(1), Duration::from_millis(20));
-        assert_eq!(schedule.due(), Some(at(2020)));
-        assert_eq!(schedule.next(at(2019)), None);
-        assert_eq!(schedule.next(at(2020)), Some(process(2)));
-        assert_eq!(schedule.due(), None);
+        let start = 100_000;
+        for pid in 0..40 {
+            assert!(schedule.request(at(start), process(pid)));
+        }
+        let mut made = 0;
+        while let Some(process) = schedule.next(at(start)) {
+            schedule.measured(at(start), process, Duration::from_millis(20));
+            made += 1;
+        }
+        assert_eq!(made, 31, "a minute of one per cent is thirty times 20 ms, and the last may run over");
+        assert_eq!(schedule.due(), Some(at(start + 2_000)));
+        assert_eq!(schedule.next(at(start + 1_999)), None);
+        assert!(schedule.next(at(start + 2_000)).is_some());
     }
 
     #[test]

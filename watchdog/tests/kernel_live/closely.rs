@@ -2,25 +2,36 @@
 
 use watchdog::engine::id::Bytes;
 use watchdog::engine::input::KernelEvent;
+use watchdog::kernel::Features;
 
-use super::scene::{Agent, Scene};
+use super::scene::Scene;
+
+#[test]
+fn this_kernel_gives_every_feature() {
+    let scene = Scene::new();
+    let Features { signals, oom, close_watch, sampler } = scene.tracer.features();
+    for feature in [signals, oom, close_watch, sampler] {
+        assert_eq!(feature, &Ok(()));
+    }
+    // fork, exec, one of two for exit, free; signal, one of two for victims; three of close watch; the sampler.
+    let programs = scene.tracer.program_stats();
+    assert_eq!(programs.len(), 10, "{programs:?}");
+    assert!(programs.iter().all(|program| program.verified_instructions < 100_000), "{programs:?}");
+}
 
 #[test]
 fn memory_steps_come_while_close_watch_is_on_and_only_then() {
     let mut scene = Scene::new();
-    let script = "memory = bytearray(64 << 20)\n";
-    let unwatched = Agent::python(script);
-    scene.track(unwatched.process);
-    unwatched.go();
+    // dd takes a buffer of that size, and fills it.
+    let script = "exec dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
+    let unwatched = scene.agent(script);
     scene.wait_for_exit(unwatched.process);
     assert!(!scene.events.iter().any(is_step));
 
     scene.tracer.set_close_watch(true).expect("attach");
     scene.tracer.set_close_watch(true).expect("once more is nothing");
     assert!(scene.tracer.close_watch());
-    let watched = Agent::python(script);
-    scene.track(watched.process);
-    watched.go();
+    let watched = scene.agent(script);
     scene.wait_for_exit(watched.process);
     scene.wait_for("a step", |event| is_step(event).then_some(()));
     let steps: Vec<Bytes> = scene
@@ -36,9 +47,7 @@ fn memory_steps_come_while_close_watch_is_on_and_only_then() {
 
     scene.tracer.set_close_watch(false).expect("detach");
     assert!(!scene.tracer.close_watch());
-    let after = Agent::python(script);
-    scene.track(after.process);
-    after.go();
+    let after = scene.agent(script);
     scene.wait_for_exit(after.process);
     let told = scene.events.iter().any(|e| matches!(e, KernelEvent::MemoryStep(s) if s.process == after.process));
     assert!(!told);

@@ -30,6 +30,12 @@ struct Watch {
     lost: Option<(BootTime, &'static str)>,
 }
 
+impl Abandoned {
+    pub(in crate::engine) fn pending(&self, now: BootTime) -> bool {
+        self.agents.values().filter_map(|watch| watch.lost).any(|(at, _)| now.since(at) < HOLD_OFF * 2)
+    }
+}
+
 impl Step<'_> {
     /// An agent was looked at: the first time it is remembered what it has, then it is compared.
     pub(in crate::engine) fn agent_inspected(&mut self, process: ProcessId) {

@@ -28,6 +28,12 @@ struct Loss {
     of_launcher: bool,
 }
 
+impl Detached {
+    pub(in crate::engine) fn pending(&self, now: BootTime) -> bool {
+        self.losses.values().any(|loss| now.since(loss.at) < HOLD_OFF * 2)
+    }
+}
+
 impl Loss {
     fn key(self, process: ProcessId) -> Key {
         Key { kind: if self.of_launcher { FindingKind::Orphan } else { FindingKind::Detached }, about: process }

@@ -38,6 +38,10 @@ struct Group {
 }
 
 impl Orphans {
+    pub(in crate::engine) fn pending(&self) -> bool {
+        !self.groups.is_empty() && self.stale || self.groups.values().any(|group| group.described.is_none())
+    }
+
     /// Processes came or went, or are judged otherwise: every group is described anew at the next tick.
     pub(in crate::engine) fn changed(&mut self) {
         self.stale = true;
