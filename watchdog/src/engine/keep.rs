@@ -42,7 +42,7 @@ pub(super) fn weigh(process: &Process, context: &Context<'_>) -> Verdict {
     if let Some(reason) = meant_to_stay(process, context) {
         return Verdict::Kept(reason);
     }
-    in_doubt(process).map_or(Verdict::Clear, Verdict::Unknown)
+    in_doubt(process, context).map_or(Verdict::Clear, Verdict::Unknown)
 }
 
 fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
@@ -72,7 +72,7 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
         return Some("started through nohup".into());
     }
     let seen = process.inspection.as_deref()?;
-    if seen.ignores_hup && context.agent_ignores_hup != Some(true) && !process.is_agent() {
+    if seen.ignores_hup && context.agent_ignores_hup == Some(false) && !process.is_agent() {
         return Some("SIGHUP is ignored, as nohup leaves it".into());
     }
     if process.kind != ProcessKind::Browser
@@ -89,7 +89,7 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     None
 }
 
-fn in_doubt(process: &Process) -> Option<String> {
+fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
     if !process.forked && classify::browser_daemon(&process.image) {
         return Some("a browser's daemon, which later commands may look for".into());
     }
@@ -97,6 +97,9 @@ fn in_doubt(process: &Process) -> Option<String> {
         return Some("started through setsid".into());
     }
     let seen = process.inspection.as_deref()?;
+    if seen.ignores_hup && context.agent_ignores_hup.is_none() && !process.is_agent() {
+        return Some("SIGHUP is ignored, as nohup leaves it, or as its agent left it: nobody looked in time".into());
+    }
     if process.kind == ProcessKind::Browser {
         return None;
     }
