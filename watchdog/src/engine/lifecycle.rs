@@ -347,16 +347,15 @@ impl Step<'_> {
         let outer = self.engine.sessions.get(agent.session);
         let same = outer.is_some_and(|outer| outer.profile == profile.name);
         let direct = process.parent == Some(agent.id);
-        if !same || classify::agent_daemon(&process.image) {
-            return Role::Root { profile: profile.name.clone(), parent: Some(agent.session) };
-        }
-        if direct && profile.relaunches && !self.has_agent_behind(agent) {
+        let daemon = classify::agent_daemon(&process.image);
+        if same && direct && !daemon && profile.relaunches && !self.has_agent_behind(agent) {
             return Role::Member(ProcessKind::Agent);
         }
-        if classify::serves(&process.image) {
+        // Whoever starts it, an agent program that serves another agent is that one's helper.
+        if !daemon && classify::serves(&process.image) {
             return Role::Member(ProcessKind::McpServer);
         }
-        if direct {
+        if same && direct && !daemon {
             return Role::Member(ProcessKind::Subagent);
         }
         Role::Root { profile: profile.name.clone(), parent: Some(agent.session) }
@@ -441,8 +440,13 @@ impl Step<'_> {
         let engine = &*self.engine;
         let Some(known) = engine.table.get(process) else { return };
         let root = engine.sessions.get(known.session).and_then(|session| engine.table.get(session.root));
+        // An agent that was started inside another's session talks to that one: this is no reason to outlive it.
+        let above = |session| {
+            let mut outer = std::iter::successors(Some(known.session), |id| engine.sessions.get(*id)?.parent);
+            outer.any(|id| id == session)
+        };
         let other_agent = |holder: ProcessId| {
-            engine.table.alive(holder).is_some_and(|agent| agent.is_agent() && agent.session != known.session)
+            engine.table.alive(holder).is_some_and(|agent| agent.is_agent() && !above(agent.session))
         };
         let context = Context {
             configured: &engine.config.orphans,

@@ -1,6 +1,7 @@
-use super::world::World;
-use crate::api::{FindingKind, ProcessKind};
+use super::world::{World, listed};
+use crate::api::{FindingKind, ProcessKind, ProcessState};
 use crate::engine::effect::Effect;
+use crate::engine::input::{Input, Stdin};
 
 #[test]
 fn a_candidate_that_is_no_agent_is_let_go_with_what_it_forked() {
@@ -77,6 +78,30 @@ fn an_agent_started_through_a_tool_has_a_session_with_a_parent() {
     let entry = world.tracked[&inner];
     assert_eq!((entry.root, entry.depth), (inner, 0), "the kernel hears of the new root");
     assert!(world.open(FindingKind::Orphan).is_empty());
+}
+
+#[test]
+fn an_agent_program_that_serves_another_agent_is_its_helper() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let server = world.spawn(agent, &["/usr/bin/codex", "mcp-server"]);
+    let inner = world.spawn(agent, &["/usr/bin/codex", "exec", "hi"]);
+
+    assert_eq!((world.row(server).kind, world.row(server).depth), (ProcessKind::McpServer, 1));
+    assert_eq!(world.session(inner).parent_session, Some(world.session(agent).id));
+    world.kill(agent);
+    assert_eq!(listed(&world.open(FindingKind::Orphan)[0]), [server.pid.0, inner.pid.0]);
+}
+
+#[test]
+fn an_agent_inside_another_is_not_kept_for_talking_to_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let inner = world.spawn(agent, &["/usr/bin/codex", "exec", "hi"]);
+    world.shows(inner, |seen| seen.stdin = Stdin::Peer(vec![agent]));
+    world.tell(Input::Inspected(inner, Some(world.facts[&inner].clone())));
+
+    assert_eq!(world.row(inner).state, ProcessState::Running);
 }
 
 #[test]
