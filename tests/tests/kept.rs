@@ -68,7 +68,8 @@ fn a_screen_server() {
 
 #[test]
 fn a_helper_under_nohup() {
-    trap(&[], "fork [ fork [ ignore-hup exec helper [ report kept hold ] ] ] wait");
+    // By then the agent has been looked at, and it does not ignore SIGHUP itself.
+    trap(&[], "fork [ fork [ ignore-hup sleep 0.5 exec helper [ report kept hold ] ] ] wait");
 }
 
 #[test]
