@@ -105,7 +105,8 @@ fn what_a_tree_shares_is_counted_once() {
     let truth = (memfd + private) * MIB;
     let sum: u64 = watchdog_tests::descendants(stage.pid()).iter().filter_map(|p| proportional_bytes(p.pid)).sum();
     assert!(within(sum, truth, 0.1), "the kernel's own sum is {sum}, what was taken {truth}");
-    daemon.eventually(seconds(8.0), "a session's memory within 10 % of what was taken", |look| {
+    // Measuring what is shared is dear, and has a budget: nine processes of this size take their time.
+    daemon.eventually(seconds(20.0), "a session's memory within 10 % of what was taken", |look| {
         within(look.session(agent)?.memory_bytes, truth, 0.1).then_some(())
     });
 }
