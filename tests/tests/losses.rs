@@ -21,7 +21,7 @@ fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize 
         let truth = descendants(stage.pid());
         last = (shown.clone(), truth.clone());
         let stable = shown == truth && before.replace(shown) == Some(truth);
-        stable.then(|| last.0.len())
+        stable.then_some(last.0.len())
     });
     equal.unwrap_or_else(|| {
         let (shown, truth) = &last;
