@@ -245,6 +245,8 @@ pub struct SampleRecord {
     pub flags: u32,
     /// Keeps the size a multiple of eight.
     pub reserved: u32,
+    /// comm now: programs rename themselves long after their exec.
+    pub comm: [u8; COMM_LEN],
 }
 
 /// The bits of [`SampleRecord::flags`].
@@ -265,4 +267,4 @@ const _: () = assert!(size_of::<OomRecord>() == 56);
 const _: () = assert!(size_of::<SignalRecord>() == 80);
 const _: () = assert!(size_of::<MemoryStepRecord>() == 64);
 const _: () = assert!(size_of::<ReclaimRecord>() == 48);
-const _: () = assert!(size_of::<SampleRecord>() == 64);
+const _: () = assert!(size_of::<SampleRecord>() == 80);

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn build(root: &Path, object: &Path, stamp: &Path, sources: String) -> anyhow::Result<()> {
     let toolchain = Toolchain::find(root)?;
     println!("building the kernel programs with {toolchain}");
-    let bytes = strip::debug_sections(&toolchain.build(root)?)?;
+    let bytes = strip::to_essentials(&toolchain.build(root)?)?;
     std::fs::create_dir_all(object.parent().unwrap_or(root)).context("cannot create the directory of the object")?;
     std::fs::write(object, &bytes).with_context(|| format!("cannot write {}", object.display()))?;
     Stamp { sources, object: sources::digest_bytes(&bytes), tools: toolchain.tools }.write(stamp)?;
@@ -68,7 +68,7 @@ fn check(root: &Path, object: &Path, stamp: &Path, sources: String) -> anyhow::R
             return Ok(());
         }
     };
-    let rebuilt = strip::debug_sections(&toolchain.build(root)?)?;
+    let rebuilt = strip::to_essentials(&toolchain.build(root)?)?;
     if rebuilt != bytes {
         bail!(
             "the same tools make another object of these sources: run `cargo xtask build-ebpf` and commit the result"

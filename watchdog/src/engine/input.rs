@@ -186,7 +186,7 @@ pub struct Reclaim {
 }
 
 /// Memory of one process at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// When.
     pub at: BootTime,
@@ -200,6 +200,8 @@ pub struct Sample {
     pub zombie: bool,
     /// Has a controlling terminal, where the source tells it.
     pub tty: Option<bool>,
+    /// comm now, where the source tells it.
+    pub comm: Option<String>,
 }
 
 /// The memory of a process. `anon + shmem + swap` is what it costs: file pages can be dropped at any time.

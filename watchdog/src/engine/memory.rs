@@ -31,18 +31,29 @@ impl Step<'_> {
         if let Some(ppid) = sample.ppid {
             known.ppid = ppid;
         }
+        let renamed = sample.comm.filter(|comm| *comm != known.comm);
+        if let Some(comm) = renamed.clone() {
+            known.comm = comm;
+        }
         let hung_up = sample.tty == Some(false) && known.inspection.as_deref().is_some_and(|seen| seen.tty);
-        let (id, cost) = (known.id, known.cost());
+        let (id, cost, executed) = (known.id, known.cost(), !known.forked);
         self.grew(id, sample.at, cost);
         if hung_up {
             self.terminal_may_be_gone(id);
         }
+        if renamed.is_some() {
+            // Names are no proof, but a profile may ask for one, and tmux's server has nothing else.
+            if executed {
+                self.reclassify(id);
+            }
+            self.judge(id);
+        }
     }
 
     pub(super) fn memory_step(&mut self, sample: Sample) {
+        let (at, process, memory_bytes) = (sample.at, sample.process, sample.memory.charged().0);
         self.sample(sample);
-        let memory_bytes = sample.memory.charged().0;
-        self.journal(sample.at, Some(sample.process), Happening::MemoryStep { memory_bytes });
+        self.journal(at, Some(process), Happening::MemoryStep { memory_bytes });
     }
 
     /// Asks for the proportional memory of those that share and have changed.

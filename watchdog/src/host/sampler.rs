@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use watchdog_common::{SampleFlags, SampleRecord};
+use watchdog_common::{COMM_LEN, SampleFlags, SampleRecord, name_hash};
 
 use super::error::HostError;
 use super::memory;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks};
 use crate::engine::input::{Memory, Sample};
+use crate::kernel::text;
 
 /// A change smaller than this many pages (256 KiB) is not told.
 const STEP_PAGES: u32 = 64;
@@ -48,6 +49,8 @@ pub struct Glance {
     pub zombie: bool,
     /// Has a controlling terminal, where the source tells it.
     pub tty: Option<bool>,
+    /// comm, NUL-padded, where the source tells it.
+    pub comm: Option<[u8; COMM_LEN]>,
 }
 
 impl Glance {
@@ -75,6 +78,7 @@ impl From<&SampleRecord> for Glance {
             ppid: Some(Pid(record.ppid)),
             zombie: record.flags & SampleFlags::ZOMBIE != 0,
             tty: Some(record.flags & SampleFlags::TTY != 0),
+            comm: Some(record.comm),
         }
     }
 }
@@ -114,12 +118,16 @@ struct Told {
     ppid: Option<Pid>,
     zombie: bool,
     tty: Option<bool>,
+    /// A hash of comm, or 0: enough to see that it is another one.
+    comm: u32,
 }
 
 impl Told {
     fn of(glance: &Glance, peak: u32) -> Self {
-        let Glance { process: _, anon, file: _, shmem, swap, hiwater: _, ppid, zombie, tty } = *glance;
-        Self { anon, shmem, swap, peak, ppid, zombie, tty }
+        let Glance { process: _, anon, file: _, shmem, swap, hiwater: _, ppid, zombie, tty, comm } = *glance;
+        #[expect(clippy::cast_possible_truncation, reason = "half a hash tells two names apart as well")]
+        let comm = comm.map_or(0, |comm| name_hash(&comm) as u32);
+        Self { anon, shmem, swap, peak, ppid, zombie, tty, comm }
     }
 
     fn differs(&self, now: &Self) -> bool {
@@ -131,6 +139,7 @@ impl Told {
             || self.zombie != now.zombie
             || self.ppid != now.ppid
             || self.tty != now.tty
+            || self.comm != now.comm
     }
 }
 
@@ -162,7 +171,7 @@ impl Sampler {
     /// for the next round. A process without a glance is forgotten.
     ///
     /// A change is the first sight; 64 pages more or less of anonymous, shared or swapped memory since it was last told, or
-    /// of its peak; another parent; a terminal lost or got; death; or its turn.
+    /// of its peak; another parent; a terminal lost or got; another comm; death; or its turn.
     pub fn round(
         &mut self,
         at: BootTime,
@@ -237,7 +246,7 @@ pub fn refine(at: BootTime, changes: &[Change]) -> Result<Vec<Sample>, HostError
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let mut samples = Vec::with_capacity(changes.len());
     for Change { glance, peak } in changes {
-        let Glance { process, ppid, zombie, tty, .. } = *glance;
+        let Glance { process, ppid, zombie, tty, comm, .. } = *glance;
         let memory = if zombie {
             Memory { peak: Bytes(u64::from(*peak) * page), ..Memory::default() }
         } else {
@@ -246,7 +255,8 @@ pub fn refine(at: BootTime, changes: &[Change]) -> Result<Vec<Sample>, HostError
                 None => continue,
             }
         };
-        samples.push(Sample { at, process, memory, ppid, zombie, tty });
+        let comm = comm.map(|comm| text(&comm));
+        samples.push(Sample { at, process, memory, ppid, zombie, tty, comm });
     }
     Ok(samples)
 }

@@ -18,6 +18,7 @@ fn glance(pid: u32, anon: u32) -> Glance {
         ppid: Some(Pid(1)),
         zombie: false,
         tty: Some(false),
+        comm: Some(*b"node\0\0\0\0\0\0\0\0\0\0\0\0"),
     }
 }
 
@@ -57,6 +58,10 @@ fn a_process_is_told_at_first_sight_and_then_only_when_it_changed() {
     assert!(rounds.told(Glance { shmem: 64, swap: 64, ..first }));
     assert!(rounds.told(Glance { shmem: 64, swap: 64, ppid: Some(Pid(2)), ..first }));
     assert!(rounds.told(Glance { shmem: 64, swap: 64, ppid: Some(Pid(2)), tty: Some(true), ..first }));
+    let renamed = Some(*b"npm exec @model\0");
+    let last = Glance { shmem: 64, swap: 64, ppid: Some(Pid(2)), tty: Some(true), comm: renamed, ..first };
+    assert!(rounds.told(last), "so is another name");
+    assert!(!rounds.told(last));
 }
 
 #[test]
@@ -158,6 +163,7 @@ fn a_kernel_record_is_read_in_the_kernels_order_and_never_below_zero() {
         ppid: 8,
         flags: SampleFlags::TTY,
         reserved: 0,
+        comm: *b"MainThread\0\0\0\0\0\0",
     };
     let expected = Glance {
         process: ProcessId { pid: Pid(7), start_time: Ticks(123_456) },
@@ -169,6 +175,7 @@ fn a_kernel_record_is_read_in_the_kernels_order_and_never_below_zero() {
         ppid: Some(Pid(8)),
         zombie: false,
         tty: Some(true),
+        comm: Some(*b"MainThread\0\0\0\0\0\0"),
     };
     assert_eq!(Glance::from(&record), expected);
 }

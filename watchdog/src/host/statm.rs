@@ -32,7 +32,7 @@ impl StatmReader {
     /// Appends a glance at each of these processes that still exists.
     ///
     /// statm does not tell shared memory from file pages: both come as `shmem`, lest a leak of shared memory go unnoticed.
-    /// Nor does it tell swap, parent or terminal.
+    /// Nor does it tell swap, parent, terminal or comm.
     ///
     /// # Errors
     /// When the kernel refuses to open or read a statm, which everybody may read: out of descriptors, say.
@@ -58,6 +58,7 @@ impl StatmReader {
                     ppid: None,
                     zombie,
                     tty: None,
+                    comm: None,
                 });
             }
         }

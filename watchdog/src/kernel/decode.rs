@@ -6,7 +6,7 @@ use std::time::Duration;
 use watchdog_common as raw;
 use watchdog_common::{
     ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, MemoryStepRecord, OomRecord, PATH_MAX, ReclaimRecord,
-    RecordKind, SampleFlags, SampleRecord, SignalRecord,
+    RecordKind, SignalRecord,
 };
 use zerocopy::FromBytes;
 
@@ -63,21 +63,6 @@ pub fn decode(bytes: &[u8]) -> Result<KernelEvent, DecodeError> {
         RecordKind::MemoryStep => KernelEvent::MemoryStep(memory_step(&record(kind, bytes)?.0)),
         RecordKind::Reclaim => KernelEvent::Reclaim(reclaim(&record(kind, bytes)?.0)),
     })
-}
-
-/// What the sampling iterator said of one process, at the moment `at`.
-#[must_use]
-pub fn sample(at: BootTime, record: &SampleRecord) -> Sample {
-    let zombie = record.flags & SampleFlags::ZOMBIE != 0;
-    let memory = if zombie { Memory::default() } else { memory(record.pages, record.hiwater_rss) };
-    Sample {
-        at,
-        process: ProcessId::from_kernel(record.tgid, record.start),
-        memory,
-        ppid: Some(Pid(record.ppid)),
-        zombie,
-        tty: Some(record.flags & SampleFlags::TTY != 0),
-    }
 }
 
 /// A lineage as the map holds it.
@@ -186,6 +171,7 @@ fn memory_step(record: &MemoryStepRecord) -> Sample {
         ppid: None,
         zombie: false,
         tty: None,
+        comm: None,
     }
 }
 
@@ -214,7 +200,7 @@ fn pages(count: u64) -> Bytes {
 }
 
 /// Text up to its NUL; what is not UTF-8 is replaced.
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

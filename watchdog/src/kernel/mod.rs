@@ -13,6 +13,7 @@ mod stats;
 pub mod stream;
 pub mod tracer;
 
+pub(crate) use decode::text;
 pub use decode::{DecodeError, decode};
 pub use load::{KernelError, LoadOptions};
 pub use stats::ProgramStats;

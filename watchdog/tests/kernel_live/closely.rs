@@ -16,7 +16,8 @@ fn this_kernel_gives_every_feature() {
     // fork, exec, one of two for exit, free; signal, one of two for victims; three of close watch; the sampler.
     let programs = scene.tracer.program_stats();
     assert_eq!(programs.len(), 10, "{programs:?}");
-    assert!(programs.iter().all(|program| program.verified_instructions < 100_000), "{programs:?}");
+    // The verifier gives up at a million; exec needs 105,000 on 6.1, and 49,000 on 6.18.
+    assert!(programs.iter().all(|program| program.verified_instructions < 300_000), "{programs:?}");
 }
 
 #[test]

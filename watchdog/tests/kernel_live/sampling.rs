@@ -1,7 +1,7 @@
 //! The memory of everything tracked, in one read.
 
-use watchdog::engine::id::{BootTime, Bytes};
-use watchdog::kernel::decode;
+use watchdog::engine::id::Bytes;
+use watchdog::host::sampler::Glance;
 
 use super::scene::{Agent, Scene, eventually};
 
@@ -16,12 +16,14 @@ fn a_sample_agrees_with_proc() {
 
     let record =
         *scene.tracer.sample().expect("sample").iter().find(|s| s.tgid == agent.process.pid.0).expect("its sample");
-    let sample = decode::sample(BootTime::default(), &record);
-    assert_eq!(sample.process, agent.process);
-    assert_eq!(sample.ppid.map(|pid| pid.0), Some(std::process::id()));
-    assert_close(sample.memory.anon, anon());
-    assert_close(sample.memory.rss(), proc_kib(agent.process.pid.0, "VmRSS:"));
-    assert!(sample.memory.peak >= sample.memory.rss());
+    let glance = Glance::from(&record);
+    assert_eq!(glance.process, agent.process);
+    assert_eq!(glance.ppid.map(|pid| pid.0), Some(std::process::id()));
+    let bytes = |pages: u32| Bytes(u64::from(pages) * rustix::param::page_size() as u64);
+    assert_close(bytes(glance.anon), anon());
+    assert_close(bytes(glance.anon + glance.file + glance.shmem), proc_kib(agent.process.pid.0, "VmRSS:"));
+    let comm = std::fs::read(format!("/proc/{}/comm", agent.process.pid)).expect("it lives");
+    assert!(glance.comm.expect("the kernel tells it").starts_with(comm.trim_ascii_end()));
 }
 
 #[test]

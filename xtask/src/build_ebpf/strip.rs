@@ -1,11 +1,15 @@
-//! Takes the debug information out: BTF has been made of it, and it is four fifths of the object.
+//! Takes out of the object what only the machine that built it knows.
+//!
+//! The debug information goes: BTF has been made of it, and it is four fifths of the object. Mangled names go: they hold a
+//! hash of where the sources lay.
 
 use anyhow::Context;
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
-/// The object without its DWARF sections and what relocates them.
-pub(super) fn debug_sections(object: &[u8]) -> anyhow::Result<Vec<u8>> {
+/// The object without its DWARF sections and what relocates them, and with plain numbers for the names of functions that
+/// are no programs.
+pub(super) fn to_essentials(object: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("bpf-linker wrote something that is no ELF file")?;
     for section in &mut builder.sections {
         let name = section.name.as_slice();
@@ -14,6 +18,9 @@ pub(super) fn debug_sections(object: &[u8]) -> anyhow::Result<Vec<u8>> {
         }
     }
     builder.delete_orphans();
+    for (number, symbol) in builder.symbols.iter_mut().filter(|symbol| symbol.name.starts_with(b"_R")).enumerate() {
+        symbol.name = format!("function_{number}").into_bytes().into();
+    }
     // LLVM keeps the names of sections and symbols in one table, this writer in two.
     let names = builder.sections.add();
     names.name = b".shstrtab".as_slice().into();

@@ -82,6 +82,7 @@ impl Hand {
                 ppid: Some(seen.ppid),
                 zombie: seen.zombie,
                 tty: None,
+                comm: Some(seen.comm.clone()),
             })
             .collect();
         self.send(Report::Input(Input::Samples(samples)))?;

@@ -110,7 +110,15 @@ impl Prober {
         let Some((proportional, _)) = measured? else { return Ok(None) };
         let Some(memory) = memory::memory(process)? else { return Ok(None) };
         let memory = Memory { proportional: Some(proportional), ..memory };
-        Ok(Some(Input::Samples(vec![Sample { at: now, process, memory, ppid: None, zombie: false, tty: None }])))
+        Ok(Some(Input::Samples(vec![Sample {
+            at: now,
+            process,
+            memory,
+            ppid: None,
+            zombie: false,
+            tty: None,
+            comm: None,
+        }])))
     }
 
     fn report_if(&mut self, learned: Result<Option<Input>, HostError>) -> Result<(), Ended> {

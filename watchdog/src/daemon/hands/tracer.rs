@@ -240,5 +240,5 @@ impl Hand {
 }
 
 fn zombie(process: ProcessId) -> Sample {
-    Sample { at: clock::now(), process, memory: Memory::default(), ppid: None, zombie: true, tty: None }
+    Sample { at: clock::now(), process, memory: Memory::default(), ppid: None, zombie: true, tty: None, comm: None }
 }

@@ -137,7 +137,7 @@ impl World {
 
     pub(super) fn memory(&mut self, process: ProcessId, anon: Bytes) {
         let memory = Memory { anon, ..Memory::default() };
-        let sample = Sample { at: self.now, process, memory, ppid: None, zombie: false, tty: None };
+        let sample = Sample { at: self.now, process, memory, ppid: None, zombie: false, tty: None, comm: None };
         self.tell(Input::Samples(vec![sample]));
     }
 

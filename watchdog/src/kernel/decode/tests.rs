@@ -142,28 +142,6 @@ fn a_victim_without_a_start_has_no_identity() {
     assert_eq!((oom(&record).process, oom(&record).pid), (None, Pid(42)));
 }
 
-#[test]
-fn counters_below_zero_are_nothing_and_zombies_hold_nothing() {
-    let mut record = SampleRecord {
-        start: 7 * TICK,
-        tgid: 42,
-        ppid: 1,
-        pages: [-3, 10, 1, 2],
-        hiwater_rss: 20,
-        ..SampleRecord::default()
-    };
-    let taken = sample(BootTime(1), &record);
-    assert_eq!(taken.process, who());
-    assert_eq!(taken.memory.file, Bytes(0));
-    assert_eq!(taken.memory.charged(), pages(13));
-    assert_eq!(taken.memory.peak, pages(20));
-
-    record.flags = SampleFlags::ZOMBIE | SampleFlags::TTY;
-    let taken = sample(BootTime(1), &record);
-    assert_eq!(taken.memory, Memory::default());
-    assert!(taken.zombie && taken.tty == Some(true));
-}
-
 /// Bytes of a record of each kind, to be damaged.
 fn whole_records() -> Vec<Vec<u8>> {
     fn bytes<T: IntoBytes + Immutable>(record: T) -> Vec<u8> {
