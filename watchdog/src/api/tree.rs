@@ -57,7 +57,7 @@ pub struct Process {
     pub start_time: u64,
     /// Today's parent.
     pub ppid: u32,
-    /// The parent that forked it; 0 when nobody saw that.
+    /// The parent that forked it; of a process whose fork nobody saw, its parent when it was first seen.
     pub parent_pid: u32,
     /// Forks below the agent.
     pub depth: u32,

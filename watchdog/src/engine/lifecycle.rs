@@ -251,6 +251,7 @@ impl Step<'_> {
         self.engine.table.insert(Process {
             forked_by,
             parent,
+            first_ppid: ppid,
             ppid,
             depth,
             comm,

@@ -17,6 +17,8 @@ pub(super) struct Process {
     /// Where its lineage goes on in the table: the process that forked it, or, when events were lost and that one is
     /// not known, the session's root.
     pub(super) parent: Option<ProcessId>,
+    /// Its parent when it was first seen: who forked it, as far as nobody saw that.
+    pub(super) first_ppid: Pid,
     /// Today's parent.
     pub(super) ppid: Pid,
     /// Processes that it forked and that are still in the table.
@@ -84,6 +86,7 @@ impl Process {
             id,
             forked_by: None,
             parent: None,
+            first_ppid: Pid(0),
             ppid: Pid(0),
             children: Vec::new(),
             session,

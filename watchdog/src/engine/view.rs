@@ -190,7 +190,7 @@ impl Engine {
             pid: process.id.pid.0,
             start_time: process.id.start_time.0,
             ppid: process.ppid.0,
-            parent_pid: process.forked_by.map_or(0, |parent| parent.pid.0),
+            parent_pid: process.forked_by.map_or(process.first_ppid, |parent| parent.pid).0,
             depth: process.depth,
             kind: process.kind,
             comm: process.comm.clone(),

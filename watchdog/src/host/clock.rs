@@ -12,6 +12,12 @@ pub fn now() -> BootTime {
     BootTime(nanos(ClockId::Boottime))
 }
 
+/// CPU time that the calling thread has used so far: what a piece of work costs, however busy the machine is.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    Duration::from_nanos(nanos(ClockId::ThreadCPUTime))
+}
+
 /// The wall-clock time, as time since the Unix epoch, of the moment that CLOCK_BOOTTIME was 0. It moves when somebody
 /// sets the clock, so it is to be asked for anew when times are shown, not once.
 #[must_use]

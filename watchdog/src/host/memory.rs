@@ -1,8 +1,9 @@
 //! The memory of one process, exactly: /proc/PID/status sums the kernel's per-CPU counters, which the sampling iterator
 //! does not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::clock;
 use super::error::HostError;
 use super::process::ProcessDir;
 use super::stat::Fields;
@@ -46,11 +47,11 @@ pub fn proportional(process: ProcessId) -> Result<Option<(Bytes, Duration)>, Hos
     if stat.is_zombie() {
         return Ok(None);
     }
-    let began = Instant::now();
+    let began = clock::thread_cpu();
     if dir.read_up_to("smaps_rollup", 8192, &mut buffer)?.is_none() {
         return Ok(None);
     }
-    let cost = began.elapsed();
+    let cost = clock::thread_cpu().saturating_sub(began);
     let rollup = Fields(&buffer);
     let part = |name| rollup.kib(name).ok_or_else(|| HostError::malformed(dir.path("smaps_rollup"), name));
     Ok(Some((part("Pss_Anon")? + part("Pss_Shmem")? + part("SwapPss")?, cost)))

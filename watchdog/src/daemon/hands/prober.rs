@@ -103,10 +103,10 @@ impl Prober {
     }
 
     fn measure(&mut self, process: ProcessId) -> Result<Option<Input>, HostError> {
-        let began = Instant::now();
         let measured = memory::proportional(process);
         let now = clock::now();
-        self.shared.measured(now, process, began.elapsed());
+        let cost = measured.as_ref().map_or(Duration::ZERO, |found| found.map_or(Duration::ZERO, |(_, cost)| cost));
+        self.shared.measured(now, process, cost);
         let Some((proportional, _)) = measured? else { return Ok(None) };
         let Some(memory) = memory::memory(process)? else { return Ok(None) };
         let memory = Memory { proportional: Some(proportional), ..memory };
