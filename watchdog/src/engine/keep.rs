@@ -54,19 +54,21 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     if let Some(name) = classify::multiplexer(image, comm) {
         return Some(format!("a terminal multiplexer's server: {name}"));
     }
-    if !process.forked {
-        if context.configured.keeps(image) {
-            return Some("listed in [orphans] keep".into());
-        }
-        if let Some(name) = classify::build_server(image, comm) {
-            return Some(format!("a build server: {name}"));
-        }
-        if let Some(name) = classify::user_daemon(image) {
-            return Some(format!("a daemon of the user: {name}"));
-        }
-        if classify::agent_daemon(image) {
-            return Some("the agent's own background daemon".into());
-        }
+    if process.forked && classify::forks_multiplexer(image) {
+        return Some("a terminal multiplexer's server: screen".into());
+    }
+    // Many daemons are a fork of what was executed: gpg-agent, ssh-agent, dbus-daemon.
+    if context.configured.keeps(image) {
+        return Some("listed in [orphans] keep".into());
+    }
+    if let Some(name) = classify::build_server(image, comm) {
+        return Some(format!("a build server: {name}"));
+    }
+    if let Some(name) = classify::user_daemon(image) {
+        return Some(format!("a daemon of the user: {name}"));
+    }
+    if !process.forked && classify::agent_daemon(image) {
+        return Some("the agent's own background daemon".into());
     }
     if process.launched_by == Some(Launcher::Nohup) {
         return Some("started through nohup".into());
