@@ -61,7 +61,9 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     if context.configured.keeps(image) {
         return Some("listed in [orphans] keep".into());
     }
-    if let Some(name) = classify::build_server(image, comm) {
+    if let Some(name) = classify::build_server(image, comm)
+        && !works_in_a_removed_directory(process)
+    {
         return Some(format!("a build server: {name}"));
     }
     if let Some(name) = classify::user_daemon(image) {
@@ -92,6 +94,9 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
 }
 
 fn in_doubt(process: &Process) -> Option<String> {
+    if let Some(name) = classify::build_server(&process.image, &process.comm) {
+        return Some(format!("{name}, whose directory was removed: nothing will ask for it again"));
+    }
     if !process.forked && classify::browser_daemon(&process.image) {
         return Some("a browser's daemon, which later commands may look for".into());
     }
@@ -103,6 +108,11 @@ fn in_doubt(process: &Process) -> Option<String> {
         return None;
     }
     seen.listens.first().map(|address| format!("listens on {address}"))
+}
+
+/// A build server is there for the next build in its directory.
+fn works_in_a_removed_directory(process: &Process) -> bool {
+    process.inspection.as_deref().is_some_and(|seen| seen.cwd_deleted)
 }
 
 fn leads_own_session(process: &Process, seen: &Inspection) -> bool {

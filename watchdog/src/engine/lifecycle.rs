@@ -153,7 +153,11 @@ impl Step<'_> {
             known.ppid = Pid(inspection.ppid);
             known.comm.clone_from(&inspection.comm);
             known.inspection = Some(Box::new(inspection));
+            let was_kept = known.verdict.is_kept();
             self.judge(process);
+            if was_kept && self.engine.table.get(process).is_some_and(|known| !known.verdict.is_kept()) {
+                self.may_be_orphan(process);
+            }
         }
         self.orphan_inspected(process);
         self.agent_inspected(process);

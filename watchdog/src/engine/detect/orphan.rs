@@ -66,6 +66,9 @@ impl Step<'_> {
             return;
         }
         self.lets_go_of_stdins(dead);
+        // What was kept by its name may show a reason against it.
+        let kept = self.kept_below(dead);
+        self.effects.extend(kept.into_iter().map(Effect::Inspect));
         let below = self.engine.table.below(dead, |_| true);
         let mut left: BTreeMap<ProcessId, BTreeSet<ProcessId>> = BTreeMap::new();
         for process in below {
@@ -166,7 +169,7 @@ impl Step<'_> {
         if !in_grace && group.rechecked.is_none() {
             group.rechecked = Some(now);
             group.waiting.extend(members.iter().copied());
-            self.effects.extend(members.iter().copied().map(Effect::Inspect));
+            self.effects.extend(members.iter().chain(&kept).copied().map(Effect::Inspect));
         }
         let may_propose = !in_grace && group.settled(now);
         let member = |id: &ProcessId| self.engine.table.get(*id);
