@@ -181,6 +181,7 @@ fn setsid_that_forks_is_setsid_too() {
 #[case::gradle("/usr/bin/java", &["/usr/bin/java", "-cp", "/g.jar", "org.gradle.launcher.daemon.bootstrap.GradleDaemon", "8.9"])]
 #[case::kotlin("/usr/bin/java", &["java", "-cp", "/k.jar", "org.jetbrains.kotlin.daemon.KotlinCompileDaemon"])]
 #[case::editor("/home/u/.vscode-server/node", &["/home/u/.vscode-server/node", "/home/u/.vscode-server/out/server-main.js"])]
+#[case::editor_window("/usr/share/code/code", &["/usr/share/code/code", "/p/file.rs"])]
 #[case::gpg_agent("/usr/bin/gpg-agent", &["gpg-agent", "--homedir", "/home/u/.gnupg", "--daemon"])]
 #[case::credentials("/usr/lib/git-core/git-credential-cache--daemon", &["git-credential-cache--daemon", "/home/u/.cache/s"])]
 fn daemons_of_builds_and_users_stay(#[case] path: &str, #[case] argv: &[&str], #[values(false, true)] by_fork: bool) {
@@ -202,6 +203,28 @@ fn daemons_of_builds_and_users_stay(#[case] path: &str, #[case] argv: &[&str], #
     assert_no_orphan_ever(&world);
     assert_eq!(world.row(daemon).state, ProcessState::Kept);
     assert_eq!(world.row(worker).state, ProcessState::Running);
+}
+
+/// C35: the monitor of a worktree that was removed. It is reported, and nothing is done to it.
+#[test]
+fn a_build_server_of_a_removed_directory_is_reported() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let monitors: Vec<ProcessId> = (0..2)
+        .map(|_| {
+            let git = world.spawn(agent, &["/usr/bin/git", "status"]);
+            let monitor = world.spawn(git, &["/usr/bin/git", "fsmonitor--daemon", "run", "--detach"]);
+            world.end(git, ExitStatus::Code(0));
+            monitor
+        })
+        .collect();
+    world.shows(monitors[0], |seen| seen.cwd_deleted = true);
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    assert_one_group(&world, agent, &monitors[..1]);
+    assert_eq!((verdict(&world, monitors[0]), proposal(&world)), ("unknown".into(), "report".into()));
+    assert_eq!(world.row(monitors[1]).state, ProcessState::Kept);
 }
 
 /// T30: ssh's master is a fork of the first connection, in a session of its own, with a socket.

@@ -322,6 +322,52 @@ fn jobs_of_a_living_agent_daemon_are_in_order() {
     assert_one_group(&world, daemon, &[job]);
 }
 
+/// C05, C06: the window closes, the connection drops, and the agent goes on with its helpers, which lost nothing.
+#[test]
+fn an_agent_without_its_terminal_is_abandoned_and_its_helpers_are_in_order() {
+    let mut world = World::new();
+    let agent = world.agent_with("/home/u/.opencode/bin/opencode", &["opencode"]);
+    let chain = npx(&mut world, agent, "@upstash/context7-mcp", "context7-mcp");
+    world.shows(agent, |seen| {
+        seen.tty = false;
+        seen.leader_alive = false;
+        seen.leader = None;
+    });
+    let shell = crate::engine::tests::world::SHELL;
+    let exit = crate::engine::input::Exit { at: world.now, process: shell, status: None, peak: None };
+    world.tell(Input::Kernel(crate::engine::input::KernelEvent::Exit(exit)));
+    world.wait(Duration::from_secs(1));
+
+    let findings = world.open(FindingKind::Abandoned);
+    assert_eq!((findings.len(), findings[0].pid), (1, agent.pid.0));
+    assert_eq!(findings[0].proposed_action, "report");
+    assert_no_orphan_ever(&world);
+    assert_eq!(world.row(chain[0]).state, ProcessState::Running);
+
+    // When it dies at last, its helpers are left behind, and it is abandoned no longer.
+    world.kill(agent);
+    world.wait(Duration::from_secs(1));
+    assert_one_group(&world, agent, &chain);
+    assert!(world.open(FindingKind::Abandoned).is_empty());
+}
+
+/// C22: below the namespace's init, while the gateway lives.
+#[test]
+fn workers_of_a_living_gateway_are_detached_at_most() {
+    let mut world = World::new();
+    let gateway = world.agent_with("/usr/bin/node", &["node", "/app/openclaw/openclaw.mjs", "gateway"]);
+    let run = world.spawn(gateway, &["/bin/sh", "-c", "node server.js"]);
+    let worker = world.spawn(run, &["/usr/bin/node", "server.js"]);
+    world.shows(worker, |seen| seen.parent_comm = "tini".into());
+    world.end(run, ExitStatus::Code(0));
+    world.wait(Duration::from_secs(60));
+    assert_no_orphan_ever(&world);
+    assert_eq!(world.row(worker).state, ProcessState::Detached);
+
+    world.kill(gateway);
+    assert_one_group(&world, gateway, &[worker]);
+}
+
 /// T34: a root that lived for less than two seconds leaves orphans like any other. C37: so does a headless one.
 #[test]
 fn a_short_lived_agent_leaves_orphans_too() {

@@ -131,6 +131,32 @@ fn a_group_that_joins_another_says_so() {
     assert_eq!(closed[0].closed_because.as_deref(), Some("part of the group of an agent further up"));
 }
 
+/// The agent's user sees what is left of it, though its first helper runs as somebody else.
+#[test]
+fn a_group_is_shown_to_the_user_whose_agent_died() {
+    use crate::engine::id::Uid;
+    use crate::engine::view::{Naming, Viewer};
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let sudo = world.fork(agent);
+    let (path, argv) = ("/usr/bin/node", ["node", "/x/.bin/mcp-server-memory"]);
+    let exec = Exec {
+        at: world.now,
+        process: sudo,
+        lineage: world.tracked[&sudo],
+        uid: Uid::ROOT,
+        ppid: agent.pid,
+        comm: "node".into(),
+        image: image(path, &argv),
+    };
+    world.tell(Input::Kernel(KernelEvent::Exec(exec)));
+    world.kill(agent);
+
+    let naming = Naming { boot: Duration::ZERO, user: &|uid| uid.0.to_string() };
+    let seen_by = |uid| world.engine.findings(Viewer::User(uid), &naming, false).findings.len();
+    assert_eq!((seen_by(USER), seen_by(Uid(4_242))), (1, 0));
+}
+
 /// Exits and execs that arrive for processes that nobody knows change nothing.
 #[test]
 fn an_exit_of_a_stranger_is_no_news() {
