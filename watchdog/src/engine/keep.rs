@@ -54,19 +54,23 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     if let Some(name) = classify::multiplexer(image, comm) {
         return Some(format!("a terminal multiplexer's server: {name}"));
     }
-    if !process.forked {
-        if context.configured.keeps(image) {
-            return Some("listed in [orphans] keep".into());
-        }
-        if let Some(name) = classify::build_server(image, comm) {
-            return Some(format!("a build server: {name}"));
-        }
-        if let Some(name) = classify::user_daemon(image) {
-            return Some(format!("a daemon of the user: {name}"));
-        }
-        if classify::agent_daemon(image) {
-            return Some("the agent's own background daemon".into());
-        }
+    if process.forked && classify::forks_multiplexer(image) {
+        return Some("a terminal multiplexer's server: screen".into());
+    }
+    // Many daemons are a fork of what was executed: gpg-agent, ssh-agent, dbus-daemon.
+    if context.configured.keeps(image) {
+        return Some("listed in [orphans] keep".into());
+    }
+    if let Some(name) = classify::build_server(image, comm)
+        && !works_in_a_removed_directory(process)
+    {
+        return Some(format!("a build server: {name}"));
+    }
+    if let Some(name) = classify::user_daemon(image) {
+        return Some(format!("a daemon of the user: {name}"));
+    }
+    if !process.forked && classify::agent_daemon(image) {
+        return Some("the agent's own background daemon".into());
     }
     if process.launched_by == Some(Launcher::Nohup) {
         return Some("started through nohup".into());
@@ -90,6 +94,9 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
 }
 
 fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
+    if let Some(name) = classify::build_server(&process.image, &process.comm) {
+        return Some(format!("{name}, whose directory was removed: nothing will ask for it again"));
+    }
     if !process.forked && classify::browser_daemon(&process.image) {
         return Some("a browser's daemon, which later commands may look for".into());
     }
@@ -104,6 +111,11 @@ fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
         return None;
     }
     seen.listens.first().map(|address| format!("listens on {address}"))
+}
+
+/// A build server is there for the next build in its directory.
+fn works_in_a_removed_directory(process: &Process) -> bool {
+    process.inspection.as_deref().is_some_and(|seen| seen.cwd_deleted)
 }
 
 fn leads_own_session(process: &Process, seen: &Inspection) -> bool {

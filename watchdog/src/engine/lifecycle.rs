@@ -160,7 +160,11 @@ impl Step<'_> {
             known.ppid = Pid(inspection.ppid);
             known.comm.clone_from(&inspection.comm);
             known.inspection = Some(Box::new(inspection));
+            let was_kept = known.verdict.is_kept();
             self.judge(process);
+            if was_kept && self.engine.table.get(process).is_some_and(|known| !known.verdict.is_kept()) {
+                self.may_be_orphan(process);
+            }
         }
         self.orphan_inspected(process);
         self.agent_inspected(process);
@@ -241,13 +245,14 @@ impl Step<'_> {
     /// Puts a process into the table and its session.
     pub(super) fn enter(&mut self, newcomer: Newcomer, session: SessionId, lineage: &Lineage, kind: ProcessKind) {
         let Newcomer { process, forked_by, ppid, uid, comm, image, forked } = newcomer;
+        self.had_pid_before(process);
         let parent = forked_by.filter(|parent| self.engine.table.get(*parent).is_some());
         let parent = parent.or_else(|| self.root_for_lineage(process, session));
         let depth = match parent.filter(|_| parent == forked_by).and_then(|parent| self.engine.table.get(parent)) {
             Some(parent) if parent.session == session => parent.depth + 1,
             _ => lineage.depth,
         };
-        let launched_by = if forked { None } else { Launcher::of(&image) };
+        let launched_by = Launcher::of(&image);
         self.engine.table.insert(Process {
             forked_by,
             parent,
@@ -264,6 +269,16 @@ impl Step<'_> {
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += 1;
             session.ended = None;
+        }
+    }
+
+    /// A pid is given out again only when its last holder is gone, whose exit must have been lost.
+    fn had_pid_before(&mut self, newcomer: ProcessId) {
+        let earlier = |before: &&Process| before.id.start_time < newcomer.start_time;
+        if let Some(before) = self.engine.table.by_pid(newcomer.pid).filter(earlier).map(|before| before.id) {
+            let at = BootTime::from(newcomer.start_time);
+            self.gone(before, at, None);
+            self.abandoned_by(before, at);
         }
     }
 
@@ -352,8 +367,8 @@ impl Step<'_> {
         if same && direct && !daemon && profile.relaunches && !self.has_agent_behind(agent) {
             return Role::Member(ProcessKind::Agent);
         }
-        // Whoever starts it, an agent program that serves another agent is that one's helper.
-        if !daemon && classify::serves(&process.image) {
+        // Whoever starts it, what only lends its tools is a helper; a server of the same program is, too.
+        if !daemon && (classify::lends_tools(&process.image) || same && classify::serves(&process.image)) {
             return Role::Member(ProcessKind::McpServer);
         }
         if same && direct && !daemon {
@@ -362,11 +377,11 @@ impl Step<'_> {
         Role::Root { profile: profile.name.clone(), parent: Some(agent.session) }
     }
 
-    /// A launcher has one agent behind it; the next of the same program is a subagent.
+    /// A launcher has one agent behind it at a time (it starts another when that one asks to be started anew); the next of the same program is a subagent.
     fn has_agent_behind(&self, launcher: &Process) -> bool {
         let table = &self.engine.table;
         let is_pair = |id: &ProcessId| {
-            table.get(*id).is_some_and(|child| child.kind == ProcessKind::Agent && child.session == launcher.session)
+            table.alive(*id).is_some_and(|child| child.kind == ProcessKind::Agent && child.session == launcher.session)
         };
         let root = self.engine.sessions.get(launcher.session).map(|session| session.root);
         root != Some(launcher.id) || launcher.children.iter().any(is_pair)

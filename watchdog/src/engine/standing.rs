@@ -44,6 +44,10 @@ pub(super) fn standing(table: &Table, sessions: &Sessions, process: &Process) ->
         return Standing::InOrder;
     }
     for above in table.above(process.id) {
+        // Adopting covers what is forked later too, even after an adopted agent's death.
+        if above.adopted && dead.is_none() {
+            return Standing::InOrder;
+        }
         if above.is_agent() && above.alive() {
             if let Some(dead) = dead {
                 return Standing::Orphan { of: dead };

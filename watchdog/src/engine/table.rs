@@ -50,14 +50,20 @@ impl Table {
         self.iter().filter(|process| process.alive())
     }
 
-    pub(super) fn insert(&mut self, process: Process) {
+    pub(super) fn insert(&mut self, mut process: Process) {
         let id = process.id;
+        // One that was taken for dead and shows up again is still the parent of what it forked.
+        if let Some(before) = self.processes.get_mut(&id) {
+            process.children.append(&mut before.children);
+        }
         if let Some(parent) = process.parent.and_then(|parent| self.processes.get_mut(&parent))
             && !parent.children.contains(&id)
         {
             parent.children.push(id);
         }
-        self.by_pid.insert(id.pid, id);
+        if process.alive() || !self.by_pid.contains_key(&id.pid) {
+            self.by_pid.insert(id.pid, id);
+        }
         self.processes.insert(id, process);
     }
 
@@ -112,15 +118,34 @@ impl Table {
     /// Removes a dead process, and the dead above it that it was the last child of.
     fn forget(&mut self, id: ProcessId) {
         let mut next = Some(id);
-        while let Some(id) = next.take() {
-            let needed = self
-                .processes
-                .get(&id)
-                .is_none_or(|process| process.alive() || process.zombie() || !process.children.is_empty());
-            if !needed {
+        while let Some(process) = next.take().and_then(|id| self.processes.get(&id)) {
+            if process.alive() || process.zombie() {
+                return;
+            }
+            let (id, parent) = (process.id, process.parent);
+            if process.children.is_empty() {
                 next = self.remove(id);
+            } else {
+                self.shorten(id);
+                parent.into_iter().for_each(|parent| self.shorten(parent));
             }
         }
+    }
+
+    /// Takes a dead process out of the middle of a lineage when nothing depends on its having been there: a daemon that
+    /// forks itself again and again would leave one dead process for every fork.
+    fn shorten(&mut self, id: ProcessId) {
+        let Some(process) = self.get(id) else { return };
+        let Some(parent) = process.parent.and_then(|parent| self.get(parent)) else { return };
+        let decides = process.is_agent() || (process.verdict.is_kept() && !parent.verdict.is_kept());
+        // The dead parent of a living process is what a finding names.
+        let named = process.children.iter().any(|child| self.alive(*child).is_some());
+        if process.alive() || process.zombie() || decides || named {
+            return;
+        }
+        let (parent, children) = (parent.id, process.children.clone());
+        children.into_iter().for_each(|child| self.set_parent(child, parent));
+        self.remove(id);
     }
 
     /// Removes a process, whatever its state; gives the parent back.

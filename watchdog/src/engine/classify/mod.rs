@@ -10,7 +10,8 @@ mod wrapped;
 
 pub(crate) use program::{AGENT_RUNTIMES, Program};
 pub use roles::{
-    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, multiplexer, serves, user_daemon,
+    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
+    multiplexer, serves, starts_container, user_daemon,
 };
 
 use self::program::{Runtime, base_name};

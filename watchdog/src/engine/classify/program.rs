@@ -256,7 +256,7 @@ impl<'a> Program<'a> {
         match (&self.title, &self.script) {
             (Some(title), _) => base_name(title),
             (None, Some(script)) => base_name(script.strip_prefix("-m ").unwrap_or(script)),
-            (None, None) => base_name(self.path),
+            (None, None) => command_name(self.path),
         }
     }
 
@@ -277,6 +277,20 @@ impl<'a> Program<'a> {
     pub(crate) fn arg(&self, n: usize) -> &str {
         self.args.get(n).copied().unwrap_or_default()
     }
+}
+
+/// The command that an executed file stands for, where its installer gave the file another name:
+/// `claude/versions/2.1.224`, `codex-x86_64-unknown-linux-musl`, `.claude-wrapped`.
+fn command_name(path: &str) -> &str {
+    let file = base_name(path);
+    let is_version = file.contains('.') && file.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_version && let Some(of) = path.strip_suffix(file).and_then(|above| above.strip_suffix("/versions/")) {
+        return base_name(of);
+    }
+    let wrapped = file.strip_prefix('.').and_then(|file| file.strip_suffix("-wrapped"));
+    let platform =
+        ["-x86_64-unknown-linux-", "-aarch64-unknown-linux-"].iter().find_map(|platform| file.split_once(platform));
+    wrapped.or(platform.map(|(name, _)| name)).unwrap_or(file)
 }
 
 /// What an interpreter with these arguments runs; path and argv0 are the caller's.

@@ -11,11 +11,19 @@ pub fn serves(image: &Image) -> bool {
     table::AGENT_SERVERS.iter().any(|(names, forms)| is_one_of(&program, names) && leads_with_any(&program, forms))
 }
 
+/// The agent program only lends its tools to another program, and runs no agent: `claude mcp serve`. Behind `codex
+/// mcp-server` or `gemini --acp` stands a whole agent.
+#[must_use]
+pub fn lends_tools(image: &Image) -> bool {
+    let program = Program::of(image);
+    is_one_of(&program, table::TOOL_LENDERS) && leads_with(&program, &["mcp", "serve"])
+}
+
 /// A daemon of an agent that is meant to outlive the agent which started it.
 #[must_use]
 pub fn agent_daemon(image: &Image) -> bool {
     let program = Program::of(image);
-    let managed = base_name(program.path) == "codex"
+    let managed = program.name() == "codex"
         && leads_with(&program, &["app-server"])
         && program.args.contains(&table::CODEX_MANAGED_DAEMON);
     managed
@@ -71,6 +79,13 @@ pub fn multiplexer(image: &Image, comm: &str) -> Option<&'static str> {
     })
 }
 
+/// A fork of this program that executes nothing is a multiplexer's server: screen says so only in a title, which it
+/// writes over its arguments.
+#[must_use]
+pub fn forks_multiplexer(image: &Image) -> bool {
+    Program::of(image).name() == "screen"
+}
+
 /// A daemon of the user's session or editor that an agent's commands happened to start.
 #[must_use]
 pub fn user_daemon(image: &Image) -> Option<&'static str> {
@@ -116,6 +131,14 @@ pub fn browser_daemon(image: &Image) -> bool {
 #[must_use]
 pub fn container_client(image: &Image) -> bool {
     runs_container(&Program::of(image))
+}
+
+/// A container client that starts a container, and does not only run something in one that is there.
+#[must_use]
+pub fn starts_container(image: &Image) -> bool {
+    let program = Program::of(image);
+    runs_container(&program)
+        && program.args.iter().find(|argument| matches!(**argument, "run" | "exec")).is_some_and(|verb| *verb == "run")
 }
 
 pub(super) fn runs_container(program: &Program<'_>) -> bool {
@@ -168,6 +191,7 @@ mod tests {
 
     #[rstest]
     #[case::claude("/x/claude.exe", &["/x/.bin/claude", "mcp", "serve"], true)]
+    #[case::claude_by_version("/h/.local/share/claude/versions/2.1.224", &["claude", "mcp", "serve"], true)]
     #[case::claude_lists("/x/claude.exe", &["claude", "mcp", "list"], false)]
     #[case::claude_script("/usr/bin/node", &["node", "/x/.bin/claude", "mcp", "serve"], true)]
     #[case::codex("/x/codex", &["/x/codex", "app-server"], true)]
@@ -192,6 +216,10 @@ mod tests {
 
     #[rstest]
     #[case::codex("/h/codex", &["/h/codex", "app-server", "--listen", "unix://", "--managed-daemon"], true)]
+    #[case::codex_by_platform("/h/codex-x86_64-unknown-linux-musl", &["codex", "app-server", "--managed-daemon"], true)]
+    #[case::claude_by_version("/h/.local/share/claude/versions/2.1.224", &["claude", "daemon", "run"], true)]
+    #[case::claude_in_a_wrapper("/nix/store/x/bin/.claude-wrapped", &["claude", "daemon", "run"], true)]
+    #[case::python_by_version("/h/.pyenv/versions/3.11.7/bin/python3.11", &["python3", "daemon", "run"], false)]
     #[case::codex_updater("/h/codex", &["/h/codex", "app-server", "daemon", "pid-update-loop"], true)]
     #[case::codex_server("/h/codex", &["/h/codex", "app-server"], false)]
     #[case::codex_listening("/h/codex", &["/h/codex", "app-server", "--listen", "unix://x"], false)]

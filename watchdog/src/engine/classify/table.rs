@@ -299,6 +299,9 @@ pub(super) const AGENT_SERVERS: &[(&[&str], &[&[&str]])] = &[
     (&["openclaw", "openclaw.mjs"], &[&["acp"], &["mcp", "serve"]]),
 ];
 
+/// Agent programs whose `mcp serve` lends tools.
+pub(super) const TOOL_LENDERS: &[&str] = &["claude", "claude.exe", "@anthropic-ai/claude-code"];
+
 /// Options of agent programs that take a value, so that it is not taken for the first word.
 pub(super) const AGENT_OPTIONS_WITH_VALUE: &[&str] = &[
     "--add-dir",
@@ -390,7 +393,12 @@ pub(super) const USER_DAEMONS: &[(&str, &str)] = &[
     ("at-spi-bus-launcher", "the accessibility bus"),
     ("at-spi2-registryd", "the accessibility bus"),
     ("catatonit", "podman's pause process"),
+    ("code", "the user's editor"),
+    ("code-insiders", "the user's editor"),
+    ("code-oss", "the user's editor"),
+    ("codium", "the user's editor"),
     ("conmon", "podman's container monitor"),
+    ("cursor", "the user's editor"),
     ("dbus-broker", "D-Bus"),
     ("dbus-broker-launch", "D-Bus"),
     ("dbus-daemon", "D-Bus"),
@@ -414,8 +422,10 @@ pub(super) const USER_DAEMONS: &[(&str, &str)] = &[
     ("slirp4netns", "podman's network"),
     ("pasta", "podman's network"),
     ("ssh-agent", "ssh-agent"),
+    ("windsurf", "the user's editor"),
     ("wireplumber", "PipeWire"),
     ("xdg-desktop-portal", "the desktop portal"),
+    ("zed-editor", "the user's editor"),
 ];
 
 /// Scripts of an editor's server, which stays for some time to be reconnected to.

@@ -2,6 +2,7 @@
 //! and nothing is ever proposed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, json};
 
@@ -11,8 +12,11 @@ use crate::engine::Step;
 use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, ProcessId, SessionId};
-use crate::engine::input::{Inspection, Lineage};
+use crate::engine::input::{Inspection, Lineage, Stdin};
 use crate::engine::process::Process;
+
+/// An agent that was heard of this long after its start was not seen starting.
+const FOUND_RUNNING: Duration = Duration::from_secs(2);
 
 /// What each agent had at first sight.
 #[derive(Debug, Default)]
@@ -41,7 +45,7 @@ impl Step<'_> {
     pub(in crate::engine) fn agent_inspected(&mut self, process: ProcessId) {
         let Some(known) = self.engine.table.alive(process).filter(|known| known.is_agent()) else { return };
         let Some(session) = self.engine.sessions.get(known.session) else { return };
-        let (id, nested, now) = (session.id, session.parent.is_some(), self.now);
+        let (id, nested, now, heard) = (session.id, session.parent.is_some(), self.now, known.seen);
         let Some(seen) = known.inspection.as_deref().cloned() else { return };
         if session.root == process
             && let Some(session) = self.engine.sessions.get_mut(id)
@@ -54,7 +58,11 @@ impl Step<'_> {
         if nested {
             return;
         }
-        let leaderless = !seen.tty && !seen.leader_alive && seen.sid != process.pid.0;
+        // One that was found running may have lost its terminal before that; one that was seen starting without a leader,
+        // or to which a program speaks through its stdin, never had one.
+        let found = heard.since(BootTime::from(process.start_time)) >= FOUND_RUNNING;
+        let served = matches!(seen.stdin, Stdin::Peer(_));
+        let leaderless = found && !served && !seen.tty && !seen.leader_alive && seen.sid != process.pid.0;
         match self.engine.abandoned.agents.get_mut(&id) {
             None => {
                 let lost = leaderless.then_some((now, "session leader"));

@@ -12,7 +12,7 @@ use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, ProcessId};
 use crate::engine::process::Process;
-use crate::engine::standing::Standing;
+use crate::engine::standing::{Standing, nearest_agent};
 use crate::engine::{Step, classify};
 
 /// Processes whose parent exited.
@@ -70,6 +70,7 @@ impl Step<'_> {
             match self.engine.standing(process) {
                 Standing::Kept => self.close(key, "kept"),
                 Standing::Orphan { .. } => self.close(key, "became an orphan"),
+                Standing::InOrder if !loss.of_launcher && !self.has_living_agent(id) => self.close(key, "kept"),
                 Standing::InOrder if now.since(loss.at) < left_alone => {}
                 Standing::InOrder => {
                     if let Some(seen) = self.detached_seen(process, loss) {
@@ -78,6 +79,11 @@ impl Step<'_> {
                 }
             }
         }
+    }
+
+    /// Below what is meant to stay (a person's panes below a tmux server) no agent is concerned.
+    fn has_living_agent(&self, process: ProcessId) -> bool {
+        nearest_agent(&self.engine.table, process).is_some_and(Process::alive)
     }
 
     fn detached_seen(&self, process: &Process, loss: Loss) -> Option<Observation> {

@@ -29,6 +29,8 @@ struct Client {
     session: SessionId,
     uid: Uid,
     label: String,
+    /// It starts a container; `exec` runs something in another's.
+    starts: bool,
     began: BootTime,
     died: Option<BootTime>,
     looked: BootTime,
@@ -47,6 +49,7 @@ impl Step<'_> {
             session: known.session,
             uid: known.uid,
             label: known.label(),
+            starts: classify::starts_container(&known.image),
             began: at,
             died: None,
             looked: at,
@@ -60,7 +63,11 @@ impl Step<'_> {
     pub(in crate::engine) fn external_exit(&mut self, at: BootTime, process: ProcessId) {
         if let Some(client) = self.engine.external.clients.get_mut(&process) {
             client.died = Some(at);
-            self.look_for_containers(process);
+            if client.starts {
+                self.look_for_containers(process);
+            } else {
+                self.containers(process, Vec::new());
+            }
         }
     }
 
@@ -78,7 +85,7 @@ impl Step<'_> {
 
     pub(in crate::engine) fn tick_external(&mut self) {
         let now = self.now;
-        let due = |client: &Client| now.since(client.looked) >= LOOK_EVERY;
+        let due = |client: &Client| client.starts && now.since(client.looked) >= LOOK_EVERY;
         let clients = &self.engine.external.clients;
         let due: Vec<ProcessId> = clients.iter().filter(|(_, client)| due(client)).map(|(id, _)| *id).collect();
         due.into_iter().for_each(|process| self.look_for_containers(process));

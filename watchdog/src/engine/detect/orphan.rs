@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::api::{FindingKind, Severity};
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
+use crate::engine::input::Stdin;
 use crate::engine::keep::Verdict;
 use crate::engine::process::Process;
 use crate::engine::standing::Standing;
@@ -35,6 +36,8 @@ struct Group {
     /// Members that are being looked at.
     waiting: BTreeSet<ProcessId>,
     described: Option<BootTime>,
+    /// When the members were looked at once more, after the grace and before anything is proposed.
+    rechecked: Option<BootTime>,
 }
 
 impl Orphans {
@@ -49,8 +52,13 @@ impl Orphans {
 }
 
 impl Group {
+    /// The facts are as fresh as a proposal has to be: a server may have begun to listen since its agent died.
+    fn settled(&self, now: BootTime) -> bool {
+        self.rechecked.is_some_and(|at| self.waiting.is_empty() || now.since(at) >= PATIENCE)
+    }
+
     fn new(died: BootTime) -> Self {
-        Self { died, waiting: BTreeSet::new(), described: None }
+        Self { died, waiting: BTreeSet::new(), described: None, rechecked: None }
     }
 }
 
@@ -61,6 +69,10 @@ impl Step<'_> {
         if !agent.is_agent() {
             return;
         }
+        self.lets_go_of_stdins(dead);
+        // What was kept by its name may show a reason against it.
+        let kept = self.kept_below(dead);
+        self.effects.extend(kept.into_iter().map(Effect::Inspect));
         let below = self.engine.table.below(dead, |_| true);
         let mut left: BTreeMap<ProcessId, BTreeSet<ProcessId>> = BTreeMap::new();
         for process in below {
@@ -76,6 +88,19 @@ impl Step<'_> {
             }
             let group = self.engine.orphans.groups.entry(of).or_insert_with(|| Group::new(at));
             group.waiting.extend(members);
+        }
+    }
+
+    /// An agent died that may have held the stdin of another agent's helper, which kept it.
+    fn lets_go_of_stdins(&mut self, dead: ProcessId) {
+        let holds = |process: &&Process| {
+            let stdin = process.inspection.as_deref().map(|seen| &seen.stdin);
+            matches!(stdin, Some(Stdin::Peer(holders)) if holders.contains(&dead))
+        };
+        let held: Vec<ProcessId> = self.engine.table.living().filter(holds).map(|process| process.id).collect();
+        for process in held {
+            self.judge(process);
+            self.may_be_orphan(process);
         }
     }
 
@@ -135,16 +160,29 @@ impl Step<'_> {
         let died = group.died;
         if members.is_empty() {
             self.engine.orphans.groups.remove(&of);
-            self.close(key, if kept.is_empty() { "gone" } else { "kept" });
+            let because = if self.any_orphan_below(of) {
+                "part of the group of an agent further up"
+            } else if kept.is_empty() {
+                "gone"
+            } else {
+                "kept"
+            };
+            self.close(key, because);
             return;
         }
+        if !in_grace && group.rechecked.is_none() {
+            group.rechecked = Some(now);
+            group.waiting.extend(members.iter().copied());
+            self.effects.extend(members.iter().chain(&kept).copied().map(Effect::Inspect));
+        }
+        let may_propose = !in_grace && group.settled(now);
         let member = |id: &ProcessId| self.engine.table.get(*id);
         // What ends by itself a moment after its parent is no news until the moment is over.
         let patient = members.iter().filter_map(member).all(|process| classify::ends_by_itself(&process.image));
         if patient && in_grace && !self.engine.findings.is_open(key) {
             return;
         }
-        if let Some(seen) = self.group_seen(key, &members, &kept, died, in_grace) {
+        if let Some(seen) = self.group_seen(key, &members, &kept, died, may_propose) {
             self.observe(seen);
         }
     }
@@ -163,6 +201,53 @@ impl Step<'_> {
         members
     }
 
+    /// Some of what a dead agent left is in another group now: that of a dead agent above it.
+    fn any_orphan_below(&self, of: ProcessId) -> bool {
+        let table = &self.engine.table;
+        let orphan = |process: &Process| matches!(self.engine.standing(process), Standing::Orphan { .. });
+        table.below(of, |_| true).into_iter().filter_map(|id| table.alive(id)).any(orphan)
+    }
+
+    /// The dead process that a group is named after: the session's root, or the agent behind it while its launcher lives.
+    fn dead_agent(&self, of: ProcessId) -> Option<&Process> {
+        let table = &self.engine.table;
+        let unit = table.get(of)?;
+        let behind = |child: &&Process| !child.alive() && child.is_agent() && child.session == unit.session;
+        if !unit.alive() {
+            return Some(unit);
+        }
+        unit.children.iter().filter_map(|child| table.get(*child)).find(behind).or(Some(unit))
+    }
+
+    /// The members that must be left alone, and why. Doubt spreads: whoever ends the npm above a server in doubt ends the
+    /// server, and what runs below one is part of it.
+    fn doubts(&self, members: &[ProcessId], kept: &[ProcessId]) -> BTreeMap<ProcessId, String> {
+        let table = &self.engine.table;
+        let members: BTreeSet<ProcessId> = members.iter().copied().collect();
+        let mut doubts = BTreeMap::new();
+        let mut spread: Vec<(ProcessId, String)> = Vec::new();
+        let wrappers = |id: ProcessId| table.above(id).take_while(|above| above.alive() && !above.is_agent());
+        for process in members.iter().filter_map(|id| table.get(*id)) {
+            let Verdict::Unknown(because) = &process.verdict else { continue };
+            doubts.insert(process.id, because.clone());
+            let part = format!("with {} (pid {}), which is in doubt", process.label(), process.id.pid);
+            let around = wrappers(process.id).map(|above| above.id).chain(table.below(process.id, |_| true));
+            spread.extend(around.map(|id| (id, part.clone())));
+        }
+        for process in kept.iter().filter_map(|id| table.get(*id)) {
+            // A daemon in a session of its own does not care what becomes of the shell that started it.
+            if process.inspection.as_deref().is_some_and(|seen| seen.sid == process.id.pid.0) {
+                continue;
+            }
+            let part = format!("above {} (pid {}), which is meant to stay", process.label(), process.id.pid);
+            spread.extend(wrappers(process.id).map(|above| (above.id, part.clone())));
+        }
+        for (id, because) in spread.into_iter().filter(|(id, _)| members.contains(id)) {
+            doubts.entry(id).or_insert(because);
+        }
+        doubts
+    }
+
     /// What a dead agent left that is meant to stay: the tops only.
     fn kept_below(&self, of: ProcessId) -> Vec<ProcessId> {
         let table = &self.engine.table;
@@ -176,16 +261,18 @@ impl Step<'_> {
         members: &[ProcessId],
         kept: &[ProcessId],
         died: BootTime,
-        in_grace: bool,
+        may_propose: bool,
     ) -> Option<Observation> {
         let engine = &*self.engine;
         let processes: Vec<&Process> = members.iter().filter_map(|id| engine.table.get(*id)).collect();
         let top = processes.first()?;
-        let agent = engine.table.get(key.about)?;
+        let agent = self.dead_agent(key.about)?;
         let session = engine.sessions.get(agent.session)?;
         let memory: Bytes = processes.iter().map(|process| process.cost()).sum();
-        let clear = processes.iter().filter(|process| process.verdict == Verdict::Clear).count();
-        let proposal = if in_grace || clear == 0 { Proposal::Report } else { Proposal::Terminate };
+        let doubts = self.doubts(members, kept);
+        let clear = processes.len() - doubts.len();
+        let in_grace = self.now.since(died) < engine.config.orphans.grace;
+        let proposal = if may_propose && clear > 0 { Proposal::Terminate } else { Proposal::Report };
 
         let mut evidence = Map::new();
         evidence.insert("agent_pid".into(), json!(agent.id.pid));
@@ -198,9 +285,11 @@ impl Step<'_> {
         evidence.insert("memory_bytes".into(), json!(memory));
         evidence.insert("clear".into(), json!(clear));
         evidence.insert("in_grace".into(), json!(in_grace));
-        let listed: Vec<Value> = processes.iter().take(LISTED).map(|process| describe(process)).collect();
+        let listed: Vec<Value> =
+            processes.iter().take(LISTED).map(|process| describe(process, doubts.get(&process.id))).collect();
         evidence.insert("processes".into(), Value::Array(listed));
-        let kept: Vec<Value> = kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(describe).collect();
+        let kept: Vec<Value> =
+            kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(|kept| describe(kept, None)).collect();
         if !kept.is_empty() {
             evidence.insert("kept".into(), Value::Array(kept));
         }
@@ -211,7 +300,8 @@ impl Step<'_> {
             severity: Severity::Warning,
             session: Some(session.id),
             subject: top.id,
-            uid: top.uid,
+            // Whose agent it was: that user's eyes are on it, whoever the helpers became.
+            uid: agent.uid,
             cause: died,
             summary: format!(
                 "{count} {noun} ({mib} MiB) left behind by {} (pid {}), which is dead",
@@ -224,11 +314,12 @@ impl Step<'_> {
 }
 
 /// A process as the evidence lists it: no arguments, since others read findings too.
-fn describe(process: &Process) -> Value {
-    let (verdict, because) = match &process.verdict {
-        Verdict::Clear => ("clear", None),
-        Verdict::Unknown(because) => ("unknown", Some(because)),
-        Verdict::Kept(because) => ("kept", Some(because)),
+fn describe(process: &Process, doubt: Option<&String>) -> Value {
+    let (verdict, because) = match (&process.verdict, doubt) {
+        (Verdict::Kept(because), _) => ("kept", Some(because)),
+        (_, Some(because)) => ("unknown", Some(because)),
+        (Verdict::Unknown(because), None) => ("unknown", Some(because)),
+        (Verdict::Clear, None) => ("clear", None),
     };
     let seen = process.inspection.as_deref();
     let mut value = json!({

@@ -81,11 +81,11 @@ fn an_agent_started_through_a_tool_has_a_session_with_a_parent() {
 }
 
 #[test]
-fn an_agent_program_that_serves_another_agent_is_its_helper() {
+fn an_agent_program_that_lends_its_tools_is_a_helper_and_one_that_runs_an_agent_is_an_agent() {
     let mut world = World::new();
-    let agent = world.claude();
-    let server = world.spawn(agent, &["/usr/bin/codex", "mcp-server"]);
-    let inner = world.spawn(agent, &["/usr/bin/codex", "exec", "hi"]);
+    let agent = world.agent("/usr/bin/goose");
+    let server = world.spawn(agent, &["/usr/bin/claude", "mcp", "serve"]);
+    let inner = world.spawn(agent, &["/usr/bin/codex", "mcp-server"]);
 
     assert_eq!((world.row(server).kind, world.row(server).depth), (ProcessKind::McpServer, 1));
     assert_eq!(world.session(inner).parent_session, Some(world.session(agent).id));

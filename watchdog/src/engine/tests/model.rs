@@ -87,5 +87,16 @@ proptest! {
             let orphaned = row.state == crate::api::ProcessState::Orphaned;
             prop_assert_eq!(orphaned, orphans.contains(&row.pid), "{:?}", row);
         }
+
+        // When all are dead, nothing is remembered of them but their sessions and closed findings.
+        for process in world.living().collect::<Vec<_>>() {
+            world.kill(process);
+        }
+        world.wait(Duration::from_secs(10));
+        prop_assert_eq!(world.engine.table.iter().count(), 0);
+        prop_assert_eq!(world.engine.findings.open().count(), 0);
+        let waits = format!("{:?} {:?} {:?}", world.engine.orphans, world.engine.detached, world.engine.abandoned);
+        let nothing = "Orphans { groups: {}, stale: false } Detached { losses: {} } Abandoned { agents: {} }";
+        prop_assert_eq!(waits, nothing);
     }
 }
