@@ -1,25 +1,46 @@
 //! What a person or CI runs: `cargo xtask COMMAND`. One module a command.
 
 mod build_ebpf;
+mod cargo;
+mod privilege;
+mod run;
+mod test;
+mod test_guests;
+mod totals;
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
-/// Commands of the workspace.
+use clap::Parser;
+
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
+#[command(about = "Commands of the agent-watchdog workspace", bin_name = "cargo xtask")]
 enum Command {
-    /// Builds the kernel programs, or checks that the committed object belongs to its sources.
+    /// Build the daemon and run it on its built-in configuration, as root.
+    Run(run::Options),
+    /// Run all tests of the workspace against the running kernel, as root.
+    Test(test::Options),
+    /// Run the kernel-facing tests on other kernels, in emulated guests.
+    TestGuests(test_guests::Options),
+    /// Build the kernel programs, or check that the committed object belongs to its sources.
     BuildEbpf(build_ebpf::Options),
+    /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
+    #[command(hide = true)]
+    AsRoot(privilege::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::BuildEbpf(options) => build_ebpf::run(&options),
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Run(options) => run::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::TestGuests(options) => test_guests::run(&options),
+        Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::AsRoot(options) => privilege::run(&options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

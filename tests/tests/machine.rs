@@ -1,0 +1,42 @@
+//! What every other test stands on, and what a guest's init has to give: where one of these fails, the machine is at
+//! fault and not the daemon.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn mounted(kind: &str, target: &str) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        fields[1] == target && fields[2] == kind
+    })
+}
+
+#[test]
+fn the_kernel_tells_its_types_and_its_pressure() {
+    assert!(std::fs::metadata("/sys/kernel/btf/vmlinux").unwrap().len() > 0);
+    let pressure = std::fs::read_to_string("/proc/pressure/memory").unwrap();
+    assert!(pressure.starts_with("some avg10="), "{pressure}");
+}
+
+#[test]
+fn the_file_systems_of_tracing_and_bpf_are_mounted() {
+    assert!(mounted("tracefs", "/sys/kernel/tracing"));
+    assert!(mounted("bpf", "/sys/fs/bpf"));
+}
+
+#[test]
+fn an_orphan_that_ends_does_not_stay_a_zombie() {
+    // The orphan must not hold the pipe: `output` would wait for its end.
+    let script = "sleep 2 </dev/null >/dev/null 2>&1 & echo $!";
+    let parent = Command::new("/bin/sh").args(["-c", script]).output().unwrap();
+    let orphan = String::from_utf8(parent.stdout).unwrap();
+    let orphan = Path::new("/proc").join(orphan.trim());
+    assert!(orphan.exists(), "the orphan ended too early for this test");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while orphan.exists() {
+        assert!(Instant::now() < deadline, "the orphan is still there after a minute: {}", orphan.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

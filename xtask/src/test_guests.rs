@@ -1,0 +1,93 @@
+//! `cargo xtask test-guests`: the kernel-facing tests on kernels other than the running one.
+//!
+//! Debian's kernel, an initramfs of busybox and the statically linked tests, QEMU without acceleration: what runs on a
+//! laptop runs the same on a CI machine that has no KVM. `tests/src/bin/guest-init.rs` is the guest's side.
+
+mod debian;
+mod guest;
+mod initramfs;
+mod python;
+mod suite;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::target_directory;
+use crate::totals::Totals;
+use debian::Kernel;
+use guest::{Guest, Outcome};
+
+/// `cargo xtask test-guests [--kernel SERIES] [--keep] [FILTER]`
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only this kernel; may be given more than once.
+    #[arg(long = "kernel", value_enum, value_name = "SERIES")]
+    kernels: Vec<Kernel>,
+    /// Keep the root file system and the initramfs, and print how to boot it again.
+    #[arg(long)]
+    keep: bool,
+    /// How long a guest may take, in seconds.
+    #[arg(long, default_value = "1500")]
+    timeout: u64,
+    /// Only tests whose name contains this.
+    filter: Option<String>,
+}
+
+/// Boots the guests side by side and prints the totals of each.
+///
+/// # Errors
+/// When something that the guests need is missing. A guest that fails is not an error but a failed test.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let Options { kernels, keep, timeout, filter } = options;
+    ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
+    let started = Instant::now();
+    let kernels = if kernels.is_empty() { &[Kernel::V6_1, Kernel::V6_12] } else { kernels.as_slice() };
+    let work = target_directory().join("guests");
+    // Kernels first: a missing network shows before the long build.
+    let images: Vec<PathBuf> = kernels.iter().map(|kernel| kernel.image(&work)).collect::<Result<_>>()?;
+    let suite = suite::build(&work.join("build"), filter.as_deref())?;
+    let root = work.join("root");
+    let initramfs = work.join("initramfs");
+    initramfs::write(&suite, &root, &initramfs)?;
+    println!("{} test binaries for the guests, ready after {:.0?}", suite.tests.len(), started.elapsed());
+
+    let guests: Vec<Guest> = kernels
+        .iter()
+        .zip(images)
+        .map(|(kernel, image)| Guest {
+            kernel: *kernel,
+            image,
+            initramfs: initramfs.clone(),
+            log: work.join(format!("{}.log", kernel.series())),
+            timeout: Duration::from_secs(*timeout),
+        })
+        .collect();
+    // Two guests of two processors, most of whose time one of each is idle: two cores are well used by both at once.
+    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run())).collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+
+    let mut sum = Totals::default();
+    for (guest, outcome) in guests.iter().zip(outcomes) {
+        let outcome = outcome.with_context(|| format!("guest {}", guest.kernel.series()))?;
+        sum += outcome.report(guest);
+    }
+    if *keep {
+        for guest in &guests {
+            println!("boot {} again: {:?}", guest.kernel.series(), guest.command());
+        }
+    } else {
+        std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+        std::fs::remove_file(&initramfs).with_context(|| format!("removing {}", initramfs.display()))?;
+    }
+    let Totals { passed, failed, .. } = sum;
+    println!("guests: {passed} passed, {failed} failed on {} kernels in {:.0?}", guests.len(), started.elapsed());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,97 @@
+//! A guest's only file system.
+
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::python;
+use super::suite::Suite;
+
+/// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
+const ENVIRONMENT: &str = "\
+PATH=/bin
+HOME=/root
+TMPDIR=/tmp
+LANG=C.UTF-8
+RUST_BACKTRACE=1
+WATCHDOG_BIN_DIR=/guest/bin
+WATCHDOG_GUEST=1
+";
+
+/// The users of a guest: names are looked up, and the control API tells root from others.
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n";
+const GROUP: &str = "root:x:0:\nuser:x:1000:\n";
+
+/// Where Debian and others put a busybox that needs no library.
+const BUSYBOX: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/usr/bin/busybox.static", "/bin/busybox.static"];
+
+/// Lays the root file system out in `root`, and packs it into `image`.
+///
+/// # Errors
+/// When busybox, cpio or a program is missing, or a file cannot be written.
+pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
+    if root.exists() {
+        std::fs::remove_dir_all(root).with_context(|| format!("removing {}", root.display()))?;
+    }
+    let directories =
+        ["bin", "dev", "etc", "guest/bin", "guest/tests", "proc", "root", "run", "sys", "tmp", "usr", "var"];
+    for directory in directories {
+        let path = root.join(directory);
+        std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+    }
+    // Relative, so that they lead to the same place from outside the guest.
+    for (link, target) in [("sbin", "bin"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")] {
+        symlink(target, root.join(link)).with_context(|| format!("linking {link} in {}", root.display()))?;
+    }
+    let Some(busybox) = BUSYBOX.iter().map(Path::new).find(|path| path.exists()) else {
+        bail!("no busybox: on Debian, apt-get install busybox-static");
+    };
+    copy(busybox, &root.join("bin/busybox"))?;
+    python::copy(root)?;
+
+    let mut plan = String::new();
+    for test in &suite.tests {
+        copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
+        plan.push_str(&test.plan());
+    }
+    let Some(init) = suite.programs.iter().find(|program| program.name == "guest-init") else {
+        bail!("cargo did not build guest-init");
+    };
+    copy(&init.path, &root.join("init"))?;
+    for program in suite.programs.iter().filter(|program| program.name != "guest-init") {
+        copy(&program.path, &root.join("guest/bin").join(&program.name))?;
+    }
+    for (name, text) in
+        [("guest/plan", &*plan), ("guest/env", ENVIRONMENT), ("etc/passwd", PASSWD), ("etc/group", GROUP)]
+    {
+        std::fs::write(root.join(name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
+    }
+    pack(root, image)
+}
+
+/// Copies a file that may be executed: a link would be packed as a link.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// Packs the tree as the kernel wants it. Uncompressed: an emulated processor unpacks slower than it reads.
+fn pack(root: &Path, image: &Path) -> Result<()> {
+    let file = File::create(image).with_context(|| format!("creating {}", image.display()))?;
+    let mut find =
+        Command::new("find").arg(".").current_dir(root).stdout(Stdio::piped()).spawn().context("running find")?;
+    let names = find.stdout.take().context("find's output was not piped")?;
+    let packed = Command::new("cpio")
+        .args(["--create", "--format=newc", "--owner=+0:+0", "--quiet"])
+        .current_dir(root)
+        .stdin(names)
+        .stdout(file)
+        .status()
+        .context("running cpio: on Debian, apt-get install cpio")?;
+    let found = find.wait().context("waiting for find")?;
+    ensure!(packed.success() && found.success(), "packing {}: find {found}, cpio {packed}", root.display());
+    Ok(())
+}

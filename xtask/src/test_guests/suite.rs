@@ -1,0 +1,73 @@
+//! Which tests run in a guest, and how they are built.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::cargo::{Executable, Kind, cargo, executables};
+
+/// Integration tests that need what a guest does not have: node, npm, a network.
+const NOT_IN_GUESTS: &[&str] = &["real_programs"];
+
+/// Of the library's unit tests, those that talk to the kernel. The others test the same thing on every kernel.
+const LIBRARY_FILTER: &str = "kernel::";
+
+/// How long one test binary may take in a guest, in seconds.
+const TIMEOUT_SECONDS: u64 = 900;
+
+/// What goes into the guests.
+pub(crate) struct Suite {
+    /// The test binaries, in the order in which they run.
+    pub(crate) tests: Vec<Test>,
+    /// The programs that the tests start, and `guest-init`.
+    pub(crate) programs: Vec<Executable>,
+}
+
+/// A test binary.
+pub(crate) struct Test {
+    /// Its name in the guest.
+    pub(crate) name: String,
+    /// The binary.
+    pub(crate) executable: Executable,
+    /// What it is called with.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Test {
+    /// Its line of the guest's plan.
+    pub(crate) fn plan(&self) -> String {
+        let Self { name, executable: _, arguments } = self;
+        format!("{name} {TIMEOUT_SECONDS} {}\n", arguments.join(" "))
+    }
+}
+
+/// Builds tests and programs statically: a guest has no shared library.
+///
+/// # Errors
+/// When cargo fails.
+pub(crate) fn build(target: &Path, filter: Option<&str>) -> Result<Suite> {
+    let build = |arguments: &[&str]| {
+        let mut command = cargo();
+        command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
+        command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
+        // A target of its own name keeps these flags away from build scripts and procedural macros.
+        executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
+    };
+    let programs: Vec<_> = build(&["build", "--bins"])?.into_iter().filter(|it| it.kind == Kind::Program).collect();
+    let built = build(&["test", "--no-run"])?;
+    let mut tests: Vec<_> = built.into_iter().filter_map(|executable| select(executable, filter)).collect();
+    tests.sort_by(|one, other| one.name.cmp(&other.name));
+    ensure!(!tests.is_empty(), "no test binary was built for the guests");
+    Ok(Suite { tests, programs })
+}
+
+fn select(executable: Executable, filter: Option<&str>) -> Option<Test> {
+    let arguments: Vec<String> = match executable.kind {
+        Kind::LibraryTests if executable.package == "watchdog" => vec![filter.unwrap_or(LIBRARY_FILTER).to_owned()],
+        Kind::IntegrationTests if !NOT_IN_GUESTS.contains(&executable.name.as_str()) => {
+            filter.iter().map(|&filter| filter.to_owned()).collect()
+        }
+        Kind::LibraryTests | Kind::IntegrationTests | Kind::Program | Kind::ProgramTests => return None,
+    };
+    Some(Test { name: format!("{}-{}", executable.package, executable.name), executable, arguments })
+}
