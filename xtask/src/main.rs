@@ -1,5 +1,6 @@
 //! What a person or CI runs: `cargo xtask COMMAND`. One module a command.
 
+mod bench;
 mod build_ebpf;
 mod cargo;
 mod privilege;
@@ -23,6 +24,16 @@ enum Command {
     TestGuests(test_guests::Options),
     /// Build the kernel programs, or check that the committed object belongs to its sources.
     BuildEbpf(build_ebpf::Options),
+    /// Measure what watching costs and how quick it is, on the running kernel, as root.
+    Bench(bench::Options),
+    /// Measure. For `bench`, which builds this program for it.
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BenchMeasure(bench::Options),
+    /// Be a process that is measured. For `bench-measure`.
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BenchWorker(bench::worker::Options),
     /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
     #[command(hide = true)]
     AsRoot(privilege::Options),
@@ -34,6 +45,11 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::TestGuests(options) => test_guests::run(&options),
         Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::run(&options),
+        #[cfg(feature = "bench")]
+        Command::BenchMeasure(options) => bench::measure(&options).map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "bench")]
+        Command::BenchWorker(options) => bench::worker::run(&options).map(|()| ExitCode::SUCCESS),
         Command::AsRoot(options) => privilege::run(&options),
     };
     match result {

@@ -73,7 +73,8 @@ impl Fixture {
 
     async fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: &str) -> (u16, T) {
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
         let answer = self.raw((head + body).as_bytes()).await;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let body = if head.contains("transfer-encoding: chunked") { unchunk(body) } else { body.to_owned() };

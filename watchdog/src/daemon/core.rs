@@ -5,8 +5,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::host::clock;
-use crate::host::users::Users;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
 use super::request::{AdoptError, Request};
@@ -17,6 +15,8 @@ use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input, KernelEvent};
 use crate::engine::view::{Naming, Viewer};
+use crate::host::clock;
+use crate::host::users::Users;
 
 /// The engine, its journal and its counters.
 pub(super) struct Core {
@@ -256,11 +256,6 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
         },
         Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
-        Input::Lost(_)
-        | Input::Scan(_)
-        | Input::Samples(_)
-        | Input::Zombies(_)
-        | Input::Host(_)
-        | Input::Tick => None,
+        Input::Lost(_) | Input::Scan(_) | Input::Samples(_) | Input::Zombies(_) | Input::Host(_) | Input::Tick => None,
     }
 }

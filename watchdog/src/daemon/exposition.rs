@@ -23,7 +23,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot serve metrics on {address}: {source}; choose another address with --listen ADDR, or none with --listen off")]
+#[error(
+    "cannot serve metrics on {address}: {source}; choose another address with --listen ADDR, or none with --listen off"
+)]
 pub(super) struct ListenError {
     address: SocketAddr,
     source: std::io::Error,

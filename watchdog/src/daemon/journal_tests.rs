@@ -121,11 +121,7 @@ fn every_happening_has_its_type_and_members() {
     let cases = [
         (Happening::SessionStarted { profile: text() }, "session_started", json!({ "profile": "text" })),
         (Happening::SessionEnded, "session_ended", json!({})),
-        (
-            Happening::Fork { parent: Some(process(2)) },
-            "fork",
-            json!({ "parent_pid": 2, "parent_start_time": 20 }),
-        ),
+        (Happening::Fork { parent: Some(process(2)) }, "fork", json!({ "parent_pid": 2, "parent_start_time": 20 })),
         (
             Happening::Exit { status: Some(ExitStatus::Signal(9)), peak_bytes: 5 },
             "exit",
@@ -137,13 +133,7 @@ fn every_happening_has_its_type_and_members() {
             json!({ "exit_code": 1, "signal": null, "peak_bytes": 5 }),
         ),
         (
-            Happening::Signal {
-                signal: 15,
-                sender: process(3),
-                sender_comm: text(),
-                sender_uid: 0,
-                delivered: true,
-            },
+            Happening::Signal { signal: 15, sender: process(3), sender_comm: text(), sender_uid: 0, delivered: true },
             "signal",
             json!({
                 "signal": 15, "sender_pid": 3, "sender_start_time": 30, "sender_comm": "text", "sender_uid": 0,

@@ -171,16 +171,8 @@ impl States {
 
     fn fill(&self, scrape: &Scrape) {
         let Scrape { gauges, host, close_watch, degraded, follower_drops } = scrape;
-        let Gauges {
-            sessions,
-            processes,
-            memory,
-            findings_open,
-            findings_total,
-            zombies,
-            oom_kills,
-            reconciles,
-        } = gauges;
+        let Gauges { sessions, processes, memory, findings_open, findings_total, zombies, oom_kills, reconciles } =
+            gauges;
         self.sessions.reset();
         for ((profile, state), count) in sessions {
             self.sessions.with_label_values(&[profile, *state]).set(signed(*count));

@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::host::clock;
 use crate::engine::id::BootTime;
+use crate::host::clock;
 
 /// Text that is no moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -65,9 +65,7 @@ pub(super) type Loaded = Result<Streams, KernelError>;
 ///
 /// # Errors
 /// When a thread cannot be started.
-pub(super) fn start(
-    config: Arc<Config>,
-) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
+pub(super) fn start(config: Arc<Config>) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
     let (reports, inbox) = mpsc::channel(WAITING);
     let (tracer, tracer_orders) = orders::channel();
     let (prober, prober_orders) = orders::channel();

@@ -12,9 +12,9 @@ use crate::config::{Candidates, Config};
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage, Memory, Sample};
-use crate::host::{HostError, clock};
 use crate::host::sampler::{Change, Glance, Sampler, refine};
 use crate::host::statm::StatmReader;
+use crate::host::{HostError, clock};
 use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 
 /// The time between two looks at the counters of lost records. A look is nine system calls, some 15 µs.
