@@ -1,5 +1,7 @@
 //! The life of the real daemon: how it starts, what it refuses, how it ends. Each test has a runtime directory of its own.
 
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

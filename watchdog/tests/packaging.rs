@@ -1,5 +1,7 @@
 //! The example configuration says what the program does.
 
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
 use std::path::Path;
 
 use watchdog::config::{Config, parse};

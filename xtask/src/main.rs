@@ -1,5 +1,6 @@
-//! What a person or CI runs: `cargo xtask COMMAND`.
+//! What a person or CI runs: `cargo xtask COMMAND`. One module a command.
 
+mod bench;
 mod build_ebpf;
 mod cargo;
 mod privilege;
@@ -15,14 +16,24 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "Commands of the agent-watchdog workspace", bin_name = "cargo xtask")]
 enum Command {
-    /// Build the kernel programs, or check that the committed object belongs to its sources.
-    BuildEbpf(build_ebpf::Options),
     /// Build the daemon and run it on its built-in configuration, as root.
     Run(run::Options),
     /// Run all tests of the workspace against the running kernel, as root.
     Test(test::Options),
     /// Run the kernel-facing tests on other kernels, in emulated guests.
     TestGuests(test_guests::Options),
+    /// Build the kernel programs, or check that the committed object belongs to its sources.
+    BuildEbpf(build_ebpf::Options),
+    /// Measure what watching costs and how quick it is, on the running kernel, as root.
+    Bench(bench::Options),
+    /// Measure. For `bench`, which builds this program for it.
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BenchMeasure(bench::Options),
+    /// Be a process that is measured. For `bench-measure`.
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BenchWorker(bench::worker::Options),
     /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
     #[command(hide = true)]
     AsRoot(privilege::Options),
@@ -30,10 +41,15 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
-        Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Run(options) => run::run(&options),
         Command::Test(options) => test::run(&options),
         Command::TestGuests(options) => test_guests::run(&options),
+        Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::run(&options),
+        #[cfg(feature = "bench")]
+        Command::BenchMeasure(options) => bench::measure(&options).map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "bench")]
+        Command::BenchWorker(options) => bench::worker::run(&options).map(|()| ExitCode::SUCCESS),
         Command::AsRoot(options) => privilege::run(&options),
     };
     match result {

@@ -1,0 +1,18 @@
+//! On what all this was measured.
+
+use std::fs;
+
+/// Prints the machine, its kernel, and how busy it is with other things.
+pub(super) fn describe() {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let meminfo = read("/proc/meminfo");
+    let memory_kib =
+        meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    println!("machine: {} × {}, {} MiB", cpus, model.unwrap_or("unknown CPU"), memory_kib.unwrap_or(0_u64) / 1024);
+    println!("kernel:  {}", read("/proc/version").trim());
+    println!("load:    {} (before the first bench)", read("/proc/loadavg").trim());
+}

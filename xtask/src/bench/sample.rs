@@ -1,0 +1,65 @@
+//! One number of many.
+
+/// The value below which this share (0 to 1) of the values lies; 0 for none.
+pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index into a few thousand values, and a share from 0 to 1"
+    )]
+    let index = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(index).copied().unwrap_or(0.0)
+}
+
+/// The middle value.
+pub(super) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// By how many per cent a thing grew, and how far off that may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Growth {
+    /// The median of the rounds' own ratios, in per cent.
+    pub(super) per_cent: f64,
+    /// Two standard errors of that median.
+    pub(super) uncertainty: f64,
+    /// The same from the quick ends (p10) of all rounds, which noise reaches least.
+    pub(super) p10_per_cent: f64,
+}
+
+/// Compares values that were measured in pairs, one of each in the same round.
+pub(super) fn growth(before: &[f64], after: &[f64]) -> Growth {
+    let ratios: Vec<f64> = before.iter().zip(after).map(|(before, after)| (after / before - 1.0) * 100.0).collect();
+    #[expect(clippy::cast_precision_loss, reason = "a number of rounds")]
+    let rounds = ratios.len().max(1) as f64;
+    // A standard deviation by the quartiles, which outliers do not move; a median's error is 1.25 times a mean's.
+    let deviation = (quantile(&ratios, 0.75) - quantile(&ratios, 0.25)) / 1.35;
+    Growth {
+        per_cent: median(&ratios),
+        uncertainty: 2.0 * 1.25 * deviation / rounds.sqrt(),
+        p10_per_cent: (quantile(after, 0.1) / quantile(before, 0.1) - 1.0) * 100.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_few_and_of_none() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(quantile(&[5.0, 1.0], 0.1), 1.0);
+    }
+
+    #[test]
+    fn noise_that_both_of_a_pair_share_is_no_growth() {
+        let before = [100.0, 200.0, 400.0, 100.0];
+        let after = before.map(|value| value * 1.02);
+        let growth = growth(&before, &after);
+        assert!((growth.per_cent - 2.0).abs() < 1e-9 && growth.uncertainty < 1e-9, "{growth:?}");
+    }
+}

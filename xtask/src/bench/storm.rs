@@ -1,0 +1,115 @@
+//! Many short-lived tracked processes: is anything lost, are losses counted exactly, and is the table right at the end?
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::daemon::Daemon;
+use super::figures::Figures;
+use super::stage::{As, Stage};
+use super::truth::agree;
+
+const PER_SECOND: u32 = 1_000;
+/// How long the daemon may take to agree with /proc again: a reconcile begins at most once a second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs a paced storm and a flood, each against a daemon of its own.
+pub(super) fn run(stage: &Stage, quick: bool, figures: &mut Figures) -> Result<()> {
+    let seconds = if quick { 10 } else { 60 };
+    let paced = storm(stage, &["storm", &PER_SECOND.to_string(), &seconds.to_string()])?;
+    println!("storm: {paced}");
+    let wanted = f64::from(PER_SECOND);
+    figures.holds(
+        "storm: tracked processes a second",
+        "≥ 990",
+        format!("{:.0} of {wanted} for {seconds} s", paced.rate()),
+        paced.rate() >= 0.99 * wanted,
+    );
+    figures.holds("storm: lost", "0", paced.lost.to_string(), paced.lost == 0);
+    paced.judge("storm", figures);
+
+    let flood = storm(stage, &["flood", "10"])?;
+    println!("flood: {flood}");
+    figures.told("flood: tracked processes a second", format!("{:.0}", flood.rate()));
+    figures.told("flood: lost", flood.lost.to_string());
+    flood.judge("flood", figures);
+    Ok(())
+}
+
+/// What became of a storm.
+struct Outcome {
+    executed: u64,
+    left: u64,
+    seconds: f64,
+    /// fork, exec and exit events that the daemon got.
+    received: u64,
+    lost: u64,
+    agreed: Option<Duration>,
+    cpu: Duration,
+}
+
+impl Outcome {
+    #[expect(clippy::cast_precision_loss, reason = "some hundred thousand processes")]
+    fn rate(&self) -> f64 {
+        (self.executed + self.left) as f64 / self.seconds
+    }
+
+    /// Every child's fork; exec and exit of those that ran a program.
+    fn expected(&self) -> u64 {
+        3 * self.executed + self.left
+    }
+
+    fn judge(&self, name: &str, figures: &mut Figures) {
+        let told = self.received + self.lost;
+        let counted = format!("{told} of {}", self.expected());
+        figures.holds(format!("{name}: events received + counted as lost"), "all", counted, told == self.expected());
+        let agreed = self.agreed.map_or("no".to_owned(), |took| format!("after {:.0} ms", took.as_secs_f64() * 1e3));
+        figures.holds(format!("{name}: table equals /proc"), "≤ 2 s", agreed, self.agreed.is_some());
+        let per_process = self.cpu.as_secs_f64() * 1e6 / (self.rate() * self.seconds);
+        figures.told(format!("{name}: daemon's CPU for each process"), format!("{per_process:.0} µs"));
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { executed, left, seconds, received, lost, agreed, cpu } = self;
+        write!(
+            out,
+            "{executed} processes ran and {left} were forked only, in {seconds:.1} s; {received} events received, {lost} \
+             lost; table and /proc agree after {agreed:.0?}; the daemon took {cpu:.1?} of CPU"
+        )
+    }
+}
+
+fn storm(stage: &Stage, work: &[&str]) -> Result<Outcome> {
+    let daemon = Daemon::start(stage)?;
+    let cpu_before = daemon.cpu()?;
+    let mut worker = stage.worker(As::Agent, work).stdin(Stdio::piped()).spawn().context("starting the worker")?;
+    let mut line = String::new();
+    let stdout = worker.stdout.take().context("the worker's stdout was not piped")?;
+    BufReader::new(stdout).read_line(&mut line).context("reading what the worker forked")?;
+    let mut words = line.split_whitespace().skip(1);
+    let mut next = || words.next().with_context(|| format!("the worker said {line:?}"));
+    let (executed, left, seconds) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+    let agreed = agree(&daemon, worker.id(), PATIENCE)?;
+    // The counters are looked at four times a second.
+    std::thread::sleep(Duration::from_millis(600));
+    let cpu = daemon.cpu()?.saturating_sub(cpu_before);
+    let metrics = daemon.metrics()?;
+    // The worker's own exec was one too.
+    let received = received(&metrics).saturating_sub(1);
+    let lost = daemon.status()?.lost_events;
+    drop(worker.stdin.take());
+    worker.wait().context("waiting for the worker")?;
+    Ok(Outcome { executed, left, seconds, received, lost, agreed, cpu })
+}
+
+fn received(metrics: &BTreeMap<String, f64>) -> u64 {
+    let count = |kind: &str| metrics.get(&format!("agent_watchdog_events_total{{type=\"{kind}\"}}")).copied();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters")]
+    let whole = |value: f64| value as u64;
+    ["fork", "exec", "exit"].into_iter().filter_map(count).map(whole).sum()
+}

@@ -1,0 +1,79 @@
+//! Forking, and processes that just stay.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// Forks. The child does `work` and exits with 0.
+pub(super) fn fork(work: impl FnOnce()) -> Result<libc::pid_t> {
+    // SAFETY: the child is a copy of the calling thread alone; whoever calls this holds no lock then that `work` takes.
+    let child = unsafe { libc::fork() };
+    ensure!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        work();
+        // SAFETY: ends the child without running what the parent registered for its own end.
+        unsafe { libc::_exit(0) };
+    }
+    Ok(child)
+}
+
+/// Waits for a child.
+pub(super) fn wait(child: libc::pid_t) -> Result<()> {
+    // SAFETY: no status is asked for.
+    let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    ensure!(waited == child, "waitpid: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Sleeps until the parent ends.
+pub(super) fn sleep_below_parent() {
+    // SAFETY: no memory is involved. A parent that is gone already has its end noticed by nobody: then this must not stay.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() == 1 {
+            libc::_exit(0);
+        }
+        loop {
+            libc::pause();
+        }
+    }
+}
+
+/// Forks `count` processes that sleep.
+pub(super) fn sleepers(count: u32) -> Result<()> {
+    for _ in 0..count {
+        fork(sleep_below_parent)?;
+    }
+    say("ready")?;
+    end_with_stdin()
+}
+
+/// Starts three helpers, and sleeps until it is killed. The helpers inherit its stdin, and end with that.
+pub(super) fn agent(helper: &Path) -> Result<()> {
+    for _ in 0..3 {
+        Command::new(helper).args(["bench-worker", "helper"]).spawn().context("starting a helper")?;
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Says that it is there, and lets go of stdout.
+pub(super) fn helper() -> Result<()> {
+    say(&std::process::id().to_string())?;
+    end_with_stdin()
+}
+
+/// Prints a line.
+pub(super) fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("writing to stdout")
+}
+
+/// Waits for the end of stdin.
+pub(super) fn end_with_stdin() -> Result<()> {
+    std::io::stdin().read_to_end(&mut Vec::new()).context("reading stdin")?;
+    Ok(())
+}

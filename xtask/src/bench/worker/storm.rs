@@ -1,0 +1,91 @@
+//! Many processes in a short time. What was forked is printed as `forked EXECUTED LEFT`: how many children executed
+//! /bin/true and were waited for, and how many were left sleeping, so that there is something for a table to hold.
+
+use std::ffi::CStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::processes::{end_with_stdin, fork, say, sleep_below_parent, wait};
+
+/// Of so many children, one is left sleeping.
+const LEFT_EVERY: u32 = 500;
+/// Children of a flood on each of two CPUs before it looks at the clock again.
+const BURST: u32 = 20;
+
+const TRUE: &CStr = c"/bin/true";
+
+/// So many a second; those that were late are made up for.
+pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
+    leave_group()?;
+    let began = Instant::now();
+    let (mut executed, mut left) = (0, 0);
+    for number in 1..=per_second * seconds {
+        let due = Duration::from_secs_f64(f64::from(number) / f64::from(per_second));
+        thread::sleep(due.saturating_sub(began.elapsed()));
+        if number % LEFT_EVERY == 0 {
+            fork(sleep_below_parent)?;
+            left += 1;
+        } else {
+            wait(fork(execute)?)?;
+            executed += 1;
+        }
+    }
+    tell(executed, left, began)?;
+    end_with_stdin()
+}
+
+/// As many as two processes can, for so long.
+pub(super) fn flood(seconds: u32) -> Result<()> {
+    leave_group()?;
+    let began = Instant::now();
+    let end = began + Duration::from_secs(u64::from(seconds));
+    // Two threads of one process would wait for each other in fork.
+    let (mut reader, mut writer) = std::io::pipe()?;
+    let other = fork(move || {
+        let done = until(end).unwrap_or(0);
+        // A number that cannot be written is missed by the reader, who then fails.
+        let _ = std::io::Write::write_all(&mut writer, &done.to_ne_bytes());
+    })?;
+    let own = until(end)?;
+    let mut others = [0; 4];
+    std::io::Read::read_exact(&mut reader, &mut others)?;
+    wait(other)?;
+    for _ in 0..20 {
+        fork(sleep_below_parent)?;
+    }
+    // The other process was forked too, and executed nothing: it counts as left, although it has gone.
+    tell(own + u32::from_ne_bytes(others), 21, began)?;
+    end_with_stdin()
+}
+
+fn until(end: Instant) -> Result<u32> {
+    let mut executed = 0;
+    while Instant::now() < end {
+        for _ in 0..BURST {
+            wait(fork(execute)?)?;
+        }
+        executed += BURST;
+    }
+    Ok(executed)
+}
+
+fn execute() {
+    let argv = [TRUE.as_ptr(), std::ptr::null()];
+    // SAFETY: a program and a list of arguments that ends with null. It returns only when it fails, and then the child
+    // ends without an exec, which the bench notices as a loss.
+    unsafe { libc::execv(TRUE.as_ptr(), argv.as_ptr()) };
+}
+
+/// Makes this a session of its own, by which /proc tells its descendants from everybody else's.
+fn leave_group() -> Result<()> {
+    // SAFETY: no memory is involved.
+    let session = unsafe { libc::setsid() };
+    ensure!(session >= 0, "setsid: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+fn tell(executed: u32, left: u32, began: Instant) -> Result<()> {
+    say(&format!("forked {executed} {left} {}", began.elapsed().as_secs_f64()))
+}
