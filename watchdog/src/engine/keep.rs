@@ -2,43 +2,26 @@
 //!
 //! Terminal, age, CPU time, comm or equal arguments alone prove nothing, neither guilt nor innocence.
 
+use super::Step;
 use super::classify;
 use super::id::ProcessId;
 use super::input::{Inspection, Stdin};
-use super::process::{Launcher, Process};
+use super::process::{Launcher, Process, Verdict};
 use crate::api::ProcessKind;
 use crate::config::Orphans;
 
-/// What the evidence says about keeping a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Nothing says that it should stay.
-    #[default]
-    Clear,
-    /// The evidence does not decide: it is reported, and nothing is proposed.
-    Unknown(String),
-    /// It is meant to stay.
-    Kept(String),
-}
-
 /// What a verdict needs to know beyond the process itself.
-pub(super) struct Context<'a> {
+struct Context<'a> {
     /// `[orphans]`
-    pub(super) configured: &'a Orphans,
+    configured: &'a Orphans,
     /// The agent itself ignores SIGHUP, so that its helpers inherited that; `None` when nobody has looked.
-    pub(super) agent_ignores_hup: Option<bool>,
+    agent_ignores_hup: Option<bool>,
     /// A process is an agent of another session, and alive.
-    pub(super) other_agent: &'a dyn Fn(ProcessId) -> bool,
-}
-
-impl Verdict {
-    pub(super) fn is_kept(&self) -> bool {
-        matches!(self, Self::Kept(_))
-    }
+    other_agent: &'a dyn Fn(ProcessId) -> bool,
 }
 
 /// Weighs the evidence: what is certain first, what leaves it open last.
-pub(super) fn weigh(process: &Process, context: &Context<'_>) -> Verdict {
+fn weigh(process: &Process, context: &Context<'_>) -> Verdict {
     if let Some(reason) = meant_to_stay(process, context) {
         return Verdict::Kept(reason);
     }
@@ -120,4 +103,45 @@ fn works_in_a_removed_directory(process: &Process) -> bool {
 
 fn leads_own_session(process: &Process, seen: &Inspection) -> bool {
     seen.sid == process.id.pid.0
+}
+
+impl Step<'_> {
+    /// Weighs the keep-evidence of a process anew.
+    pub(super) fn judge(&mut self, process: ProcessId) {
+        let engine = &*self.engine;
+        let Some(known) = engine.table.get(process) else { return };
+        let root = engine.sessions.get(known.session).and_then(|session| engine.table.get(session.root));
+        // An agent that was started inside another's session talks to that one: this is no reason to outlive it.
+        let above = |session| {
+            let mut outer = std::iter::successors(Some(known.session), |id| engine.sessions.get(*id)?.parent);
+            outer.any(|id| id == session)
+        };
+        let other_agent = |holder: ProcessId| {
+            engine.table.alive(holder).is_some_and(|agent| agent.is_agent() && !above(agent.session))
+        };
+        let context = Context {
+            configured: &engine.config.orphans,
+            agent_ignores_hup: engine
+                .sessions
+                .get(known.session)
+                .and_then(|session| session.ignores_hup)
+                .or_else(|| root?.inspection.as_deref().map(|seen| seen.ignores_hup)),
+            other_agent: &other_agent,
+        };
+        let verdict = weigh(known, &context);
+        if let Some(known) = self.engine.table.get_mut(process)
+            && known.verdict != verdict
+        {
+            known.verdict = verdict;
+            self.engine.orphans.changed();
+        }
+    }
+
+    pub(super) fn judge_all(&mut self) {
+        let all: Vec<ProcessId> = self.engine.table.iter().map(|process| process.id).collect();
+        for process in all {
+            self.judge(process);
+            self.may_be_orphan(process);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::Step;
 use super::effect::{Effect, Happening, JournalEntry};
 use super::id::{Pid, ProcessId};
 use super::input::{Lineage, Scan, ScannedProcess};
-use super::lifecycle::Newcomer;
+use super::membership::Newcomer;
 use super::process::Process;
 
 /// Losses that no scan has repaired yet.

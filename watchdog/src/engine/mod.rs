@@ -1,6 +1,6 @@
 //! The pure core: inputs in, effects out. It does no I/O, reads no clock, and knows no runtime.
 //!
-//! [`Engine::step`] takes one [`Input`] at one moment, brings the process table up to date ([`lifecycle`], [`merge`]),
+//! [`Engine::step`] takes one [`Input`] at one moment, brings the process table up to date ([`lifecycle`], [`membership`], [`merge`]),
 //! lets the detectors look at what changed ([`detect`]), and appends the [`Effect`]s that follow.
 
 pub mod classify;
@@ -14,6 +14,7 @@ mod detect;
 mod finding;
 mod keep;
 mod lifecycle;
+mod membership;
 mod memory;
 mod merge;
 mod process;

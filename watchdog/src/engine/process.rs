@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::classify::Program;
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use super::input::{ExitStatus, Image, Inspection, Memory};
-use super::keep::Verdict;
 use crate::api::ProcessKind;
 
 /// A process of a session, alive or (for the sake of its children) dead.
@@ -61,6 +60,18 @@ pub(super) enum Life {
     },
 }
 
+/// What the evidence says about keeping a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing says that it should stay.
+    #[default]
+    Clear,
+    /// The evidence does not decide: it is reported, and nothing is proposed.
+    Unknown(String),
+    /// It is meant to stay.
+    Kept(String),
+}
+
 /// Commands whose use says that somebody wants the process to outlive its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Launcher {
@@ -77,6 +88,23 @@ pub(super) struct Shared {
     proportional: Option<Bytes>,
     /// When a measurement was last asked for.
     pub(super) asked: Option<BootTime>,
+}
+
+impl Verdict {
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept(_))
+    }
+}
+
+impl Launcher {
+    /// The launcher that this image is.
+    pub(super) fn of(image: &Image) -> Option<Self> {
+        match image.path.rsplit('/').next() {
+            Some("nohup") => Some(Self::Nohup),
+            Some("setsid") => Some(Self::Setsid),
+            _ => None,
+        }
+    }
 }
 
 impl Process {
