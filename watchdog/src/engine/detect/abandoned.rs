@@ -62,7 +62,9 @@ impl Step<'_> {
         // or to which a program speaks through its stdin, never had one.
         let found = heard.since(BootTime::from(process.start_time)) >= FOUND_RUNNING;
         let served = matches!(seen.stdin, Stdin::Peer(_));
-        let leaderless = found && !served && !seen.tty && !seen.leader_alive && seen.sid != process.pid.0;
+        // Session 0 is one that nobody began: the first processes of a system or a container are in it.
+        let led_by_another = seen.sid != process.pid.0 && seen.sid != 0;
+        let leaderless = found && !served && !seen.tty && led_by_another && !seen.leader_alive;
         match self.engine.abandoned.agents.get_mut(&id) {
             None => {
                 let lost = leaderless.then_some((now, "session leader"));

@@ -9,8 +9,7 @@ use crate::api::{FindingKind, Severity};
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::input::Stdin;
-use crate::engine::process::Process;
-use crate::engine::process::Verdict;
+use crate::engine::process::{Process, Verdict};
 use crate::engine::standing::Standing;
 use crate::engine::{Step, classify, effect::Effect};
 

@@ -96,3 +96,27 @@ fn an_agent_under_nohup_is_meant_to_go_on() {
 
     assert!(world.all(FindingKind::Abandoned).is_empty());
 }
+
+/// One that was found running, with no terminal and a leader that is not there: a dead one, or none.
+fn found_without_a_leader(sid: u32) -> World {
+    let mut world = World::new();
+    world.ordinary.tty = false;
+    world.ordinary.leader = None;
+    world.ordinary.leader_alive = false;
+    world.ordinary.sid = sid;
+    world.unseen(SHELL, "/home/u/.local/bin/claude");
+    world.now = world.now.plus(Duration::from_secs(3_600));
+    world.tell(world.scan(false));
+    world.wait(Duration::from_secs(2));
+    world
+}
+
+#[test]
+fn an_agent_found_without_its_session_leader_is_abandoned() {
+    assert_eq!(found_without_a_leader(SHELL.pid.0).open(FindingKind::Abandoned).len(), 1);
+}
+
+#[test]
+fn a_session_that_nobody_leads_has_no_leader_to_lose() {
+    assert!(found_without_a_leader(0).all(FindingKind::Abandoned).is_empty());
+}
