@@ -60,7 +60,10 @@ impl Step<'_> {
     pub(super) fn review_close_watch(&mut self) {
         let state = &mut self.engine.close_watch;
         let table = &self.engine.table;
-        state.marks.retain(|process, _| table.alive(*process).is_some());
+        // Marks of the dead do no harm. Looking for them each time would cost more than everything else at rest.
+        if state.marks.len() > table.len() {
+            state.marks.retain(|process, _| table.alive(*process).is_some());
+        }
         let wanted = match self.engine.config.tracking.close_watch {
             CloseWatch::Always => true,
             CloseWatch::Never => false,

@@ -42,6 +42,11 @@ impl Table {
         self.by_pid.get(&pid).and_then(|id| self.alive(*id))
     }
 
+    /// Processes in the table, dead or alive.
+    pub(super) fn len(&self) -> usize {
+        self.processes.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Process> {
         self.processes.values()
     }
