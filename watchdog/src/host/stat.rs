@@ -16,9 +16,9 @@ pub(crate) struct Stat {
     pub(crate) state: u8,
     /// ppid (4); 0 when the parent is in a pid namespace that we cannot see.
     pub(crate) ppid: Pid,
-    /// pgrp (5).
+    /// pgrp (5); 0 while the process is being reaped, or when its leader is in a pid namespace that we cannot see.
     pub(crate) pgid: Pid,
-    /// session (6).
+    /// session (6); 0 as for pgrp.
     pub(crate) sid: Pid,
     /// tty_nr (7); 0 without a controlling terminal.
     pub(crate) tty: u32,
@@ -36,8 +36,8 @@ impl Stat {
         let mut fields = line.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         let state = *fields.next()?.first()?;
         let ppid = Pid(number(fields.next()?)?);
-        let pgid = Pid(number(fields.next()?)?);
-        let sid = Pid(number(fields.next()?)?);
+        let pgid = group(fields.next()?)?;
+        let sid = group(fields.next()?)?;
         let tty = number(fields.next()?)?;
         let flags = number(fields.nth(1)?)?;
         // Twelve fields lie between flags (9) and starttime (22).
@@ -92,6 +92,11 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// A process group or session. A process that is being reaped has none any more, for which the kernel writes -1.
+fn group(text: &[u8]) -> Option<Pid> {
+    number::<i32>(text).map(|id| Pid(u32::try_from(id).unwrap_or(0)))
+}
+
 /// A decimal number that is all of the text, but for blanks around it.
 pub(crate) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
@@ -116,6 +121,13 @@ mod tests {
         assert_eq!((stat.comm.as_str(), stat.ppid, stat.pgid, stat.sid), (expected, Pid(17), Pid(18), Pid(19)));
         assert_eq!((stat.tty, stat.is_stopped(), stat.is_zombie()), (34816, true, false));
         assert!(!stat.is_kernel_thread());
+    }
+
+    #[test]
+    fn a_process_that_is_being_reaped_has_no_group_and_no_session() {
+        let line = b"4242 (node) X 17 -1 -1 0 -1 4194304 5 0 0 0 1 2 0 0 20 0 7 0 987654 0 0 18446744073709551615\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.pgid, stat.sid, stat.is_zombie()), (Pid(0), Pid(0), true));
     }
 
     #[rstest]

@@ -24,11 +24,14 @@ pub(super) fn median(values: &[f64]) -> f64 {
 pub(super) struct Growth {
     /// The median of the rounds' own ratios, in per cent.
     pub(super) per_cent: f64,
-    /// Two standard errors of that median.
+    /// Two standard errors of that median; of a few rounds, their range.
     pub(super) uncertainty: f64,
     /// The same from the quick ends (p10) of all rounds, which noise reaches least.
     pub(super) p10_per_cent: f64,
 }
+
+/// Fewer rounds than this have no quartiles to speak of.
+const FEW: usize = 10;
 
 /// Compares values that were measured in pairs, one of each in the same round.
 pub(super) fn growth(before: &[f64], after: &[f64]) -> Growth {
@@ -37,9 +40,12 @@ pub(super) fn growth(before: &[f64], after: &[f64]) -> Growth {
     let rounds = ratios.len().max(1) as f64;
     // A standard deviation by the quartiles, which outliers do not move; a median's error is 1.25 times a mean's.
     let deviation = (quantile(&ratios, 0.75) - quantile(&ratios, 0.25)) / 1.35;
+    let two_errors = 2.0 * 1.25 * deviation / rounds.sqrt();
+    // Quartiles of a handful say nothing: there, all that is sure is the range.
+    let range = quantile(&ratios, 1.0) - quantile(&ratios, 0.0);
     Growth {
         per_cent: median(&ratios),
-        uncertainty: 2.0 * 1.25 * deviation / rounds.sqrt(),
+        uncertainty: if ratios.len() < FEW { range } else { two_errors },
         p10_per_cent: (quantile(after, 0.1) / quantile(before, 0.1) - 1.0) * 100.0,
     }
 }

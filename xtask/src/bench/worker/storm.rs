@@ -1,5 +1,5 @@
-//! Many processes in a short time. What was forked is printed as `forked EXECUTED LEFT`: how many children executed
-//! /bin/true and were waited for, and how many were left sleeping, so that there is something for a table to hold.
+//! Many processes in a short time. What happened is printed as `storm FORKS EXECS EXITS SECONDS`. Most children
+//! execute /bin/true and are waited for; some are left sleeping, so that there is something for a table to hold.
 
 use std::ffi::CStr;
 use std::thread;
@@ -11,6 +11,8 @@ use super::processes::{end_with_stdin, fork, say, sleep_below_parent, wait};
 
 /// Of so many children, one is left sleeping.
 const LEFT_EVERY: u32 = 500;
+/// A flood leaves so many at its end.
+const LEFT_BY_FLOOD: u32 = 20;
 /// Children of a flood on each of two CPUs before it looks at the clock again.
 const BURST: u32 = 20;
 
@@ -32,7 +34,7 @@ pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
             executed += 1;
         }
     }
-    tell(executed, left, began)?;
+    tell(executed + left, executed, executed, began)?;
     end_with_stdin()
 }
 
@@ -52,11 +54,12 @@ pub(super) fn flood(seconds: u32) -> Result<()> {
     let mut others = [0; 4];
     std::io::Read::read_exact(&mut reader, &mut others)?;
     wait(other)?;
-    for _ in 0..20 {
+    for _ in 0..LEFT_BY_FLOOD {
         fork(sleep_below_parent)?;
     }
-    // The other process was forked too, and executed nothing: it counts as left, although it has gone.
-    tell(own + u32::from_ne_bytes(others), 21, began)?;
+    let executed = own + u32::from_ne_bytes(others);
+    // The other process was forked too, and has exited.
+    tell(executed + LEFT_BY_FLOOD + 1, executed, executed + 1, began)?;
     end_with_stdin()
 }
 
@@ -86,6 +89,6 @@ fn leave_group() -> Result<()> {
     Ok(())
 }
 
-fn tell(executed: u32, left: u32, began: Instant) -> Result<()> {
-    say(&format!("forked {executed} {left} {}", began.elapsed().as_secs_f64()))
+fn tell(forks: u32, execs: u32, exits: u32, began: Instant) -> Result<()> {
+    say(&format!("storm {forks} {execs} {exits} {}", began.elapsed().as_secs_f64()))
 }
