@@ -135,7 +135,10 @@ impl Step<'_> {
         if let Some(inspection) = inspection
             && let Some(known) = self.engine.table.get_mut(process).filter(|known| known.alive())
         {
-            known.ppid = Pid(inspection.ppid);
+            if known.ppid.0 != inspection.ppid {
+                known.ppid = Pid(inspection.ppid);
+                self.engine.orphans.changed();
+            }
             known.comm.clone_from(&inspection.comm);
             known.inspection = Some(Box::new(inspection));
             let was_kept = known.verdict.is_kept();
@@ -146,6 +149,18 @@ impl Step<'_> {
         }
         self.orphan_inspected(process);
         self.agent_inspected(process);
+    }
+
+    /// The kernel tells of an exit before it gives the dead one's children another parent: who was looked at that quickly is
+    /// looked at again.
+    pub(super) fn look_for_new_parent(&mut self, process: ProcessId) {
+        let table = &self.engine.table;
+        let Some(known) = table.alive(process) else { return };
+        let Some(seen) = known.inspection.as_deref() else { return };
+        let dead = |parent: &ProcessId| parent.pid.0 == seen.ppid && table.alive(*parent).is_none();
+        if known.forked_by.as_ref().is_some_and(dead) {
+            self.effect(Effect::Inspect(process));
+        }
     }
 
     /// A process is not where the table says that it lives. Most often its exit is on the way; where it happened before

@@ -31,9 +31,9 @@ pub(crate) fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Scree
 /// All of it in one line: `comm node, peak 80 MiB`.
 #[must_use]
 pub(crate) fn pairs(evidence: &Map<String, Value>, screen: &Screen) -> String {
-    let pairs = told(evidence).map(|(key, value)| match value {
-        Value::Bool(true) => visible(&words(key)).into_owned(),
-        Value::Bool(false) => format!("not {}", visible(&words(key))),
+    // What does not apply is not worth a reader's time in a list.
+    let pairs = told(evidence).filter(|(_, value)| **value != Value::Bool(false)).map(|(key, value)| match value {
+        Value::Bool(_) => visible(&words(key)).into_owned(),
         _ => format!("{} {}", visible(&words(key)), read(key, value, screen)),
     });
     pairs.collect::<Vec<_>>().join(", ")

@@ -76,6 +76,7 @@ impl Step<'_> {
                     if let Some(seen) = self.detached_seen(process, loss) {
                         self.observe(seen);
                     }
+                    self.look_for_new_parent(id);
                 }
             }
         }

@@ -175,6 +175,7 @@ impl Step<'_> {
             self.effects.extend(members.iter().chain(&kept).copied().map(Effect::Inspect));
         }
         let may_propose = !in_grace && group.settled(now);
+        members.iter().for_each(|member| self.look_for_new_parent(*member));
         let member = |id: &ProcessId| self.engine.table.get(*id);
         // What ends by itself a moment after its parent is no news until the moment is over.
         let patient = members.iter().filter_map(member).all(|process| classify::ends_by_itself(&process.image));
