@@ -14,10 +14,11 @@ const TABLES: &[&str] =
     &["daemon", "tracking", "orphans", "leaks", "stale", "duplicates", "gate", "actions", "profile"];
 const PATTERN_KEYS: &[&str] = &["exe", "argv0", "script", "comm", "first_arg", "not_first_arg"];
 const PROFILE_KEYS: &[&str] =
-    &["name", "exe", "argv0", "script", "comm", "first_arg", "not_first_arg", "relaunches", "way"];
+    &["name", "exe", "argv0", "script", "comm", "first_arg", "not_first_arg", "relaunches", "max_sessions", "way"];
 
 /// The hash map of the kernel is laid out for this many at most; Linux has no higher process number than 2^22.
 const MAX_PROCESSES: RangeInclusive<u32> = 256..=4_194_304;
+const MAX_SESSIONS: RangeInclusive<u32> = 1..=100_000;
 const JOURNAL_EVENTS: RangeInclusive<u32> = 100..=1_000_000;
 const SAMPLE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
@@ -180,9 +181,11 @@ fn profile<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, name: Option<&st
         ways.push(patterns(reader, way));
     }
     let relaunches = reader.boolean(table, "relaunches").is_some_and(|found| found.value);
+    let max_sessions = reader.integer(table, "max_sessions", MAX_SESSIONS);
     let ways = ways.into_iter().collect::<Option<Vec<_>>>()?;
     let mut profile = Profile::new(name?, ways).ok()?;
     profile.relaunches = relaunches;
+    profile.max_sessions = max_sessions;
     Some(profile)
 }
 

@@ -19,6 +19,8 @@ pub struct Profile {
     pub name: String,
     /// The agent is a launcher that starts the real program as its only direct child: the two are one agent.
     pub relaunches: bool,
+    /// How many sessions of this agent may run at once. Nothing holds that bound before there is a gate.
+    pub max_sessions: Option<u32>,
     ways: Arc<[Way]>,
 }
 
@@ -97,7 +99,7 @@ impl Profile {
         if ways.is_empty() {
             return Err(ProfileError::NoPattern);
         }
-        Ok(Self { name: name.to_owned(), relaunches: false, ways })
+        Ok(Self { name: name.to_owned(), relaunches: false, max_sessions: None, ways })
     }
 
     /// The ways in which the agent starts.
@@ -191,6 +193,7 @@ impl fmt::Debug for Profile {
         f.debug_struct("Profile")
             .field("name", &self.name)
             .field("relaunches", &self.relaunches)
+            .field("max_sessions", &self.max_sessions)
             .field("ways", &self.ways().collect::<Vec<_>>())
             .finish()
     }

@@ -36,9 +36,6 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Keys that are known and have no meaning in this version: section, key, and why.
-const NOT_YET: &[(&str, &str, &str)] = &[("[[profile]]", "max_sessions", "the gate comes with a later version")];
-
 /// Gathers problems while tables are read.
 pub(super) struct Reader<'t> {
     text: &'t str,
@@ -108,10 +105,6 @@ impl<'t> Reader<'t> {
         for key in table.keys() {
             let written: &str = key.get_ref();
             if allowed.contains(&written) {
-                continue;
-            }
-            if let Some((.., why)) = NOT_YET.iter().find(|(section, key, _)| (*section, *key) == (name, written)) {
-                self.report(key.span().start, format!("{written}: not possible yet: {why}"));
                 continue;
             }
             let place = if name.is_empty() { String::new() } else { format!(" in {name}") };

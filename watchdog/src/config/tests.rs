@@ -44,6 +44,7 @@ fn every_key_is_read() {
         script = ["*/my-agent/cli.js"]
         comm = ["my-agent"]
         relaunches = true
+        max_sessions = 4
         "#,
     )
     .unwrap();
@@ -57,6 +58,7 @@ fn every_key_is_read() {
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
+    assert_eq!(mine.max_sessions, Some(4));
     assert_eq!(mine.ways().count(), 1);
 }
 
@@ -175,9 +177,9 @@ fn a_profile_may_have_several_ways() {
     "[profile]\nname = \"a\"\n",
     "c.toml:1:1: profile: must be an array of tables: write it in double brackets, not a table"
 )]
-#[case::gate_of_a_profile(
-    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nmax_sessions = 4\n",
-    "c.toml:4:1: max_sessions: not possible yet: the gate comes with a later version"
+#[case::no_sessions_at_all(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nmax_sessions = 0\n",
+    "c.toml:4:16: max_sessions: must be a whole number from 1 to 100000"
 )]
 #[case::syntax("[daemon]\nlisten = \n", "c.toml:2:10: not TOML: string values must be quoted, expected literal string")]
 #[case::unclosed("[daemon\n", "c.toml:1:8: not TOML: unclosed table, expected `]`")]
@@ -199,6 +201,6 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
-    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, way
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_sessions, way
     "#);
 }

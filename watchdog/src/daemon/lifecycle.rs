@@ -125,7 +125,14 @@ fn load(named: Option<&Path>) -> anyhow::Result<Config> {
             return Err(error).with_context(|| format!("cannot read the configuration {}", file.display()));
         }
     };
-    Ok(config::parse(file, &text)?)
+    let config = config::parse(file, &text)?;
+    for profile in config.profiles.iter().filter(|profile| profile.max_sessions.is_some()) {
+        tracing::warn!(
+            "the profile {}: max_sessions has no effect yet: the gate comes with a later version",
+            profile.name
+        );
+    }
+    Ok(config)
 }
 
 /// What a reload needs.
