@@ -9,18 +9,23 @@ use watchdog_tests::{Daemon, ProcessId, Stage, descendants, in_guest, is_alive, 
 
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 
+/// The pid at which the kernel begins again (RESERVED_PIDS of kernel/pid.c).
+const RESERVED: u32 = 300;
+
 /// Lets the kernel count a little higher than the highest pid there is, so that it has to begin again soon.
 struct FewPids {
     before: String,
+    /// So many forks use up every pid there is, and the first again.
+    round: u32,
 }
 
 impl FewPids {
     fn new() -> std::io::Result<Self> {
         let before = std::fs::read_to_string(PID_MAX)?;
         let highest = descendants(0).iter().map(|process| process.pid).max().unwrap_or(0);
-        // It begins again at 300 (RESERVED_PIDS of kernel/pid.c).
-        std::fs::write(PID_MAX, (highest + 100).max(401).to_string())?;
-        Ok(Self { before })
+        let limit = (highest + 100).max(RESERVED + 101);
+        std::fs::write(PID_MAX, limit.to_string())?;
+        Ok(Self { before, round: limit - RESERVED + 50 })
     }
 }
 
@@ -42,11 +47,11 @@ fn a_pid_that_is_used_again_is_another_process() {
     let daemon = Daemon::watching(&stage);
     let few = FewPids::new().expect("root may set pid_max");
 
-    let agent = stage.agent(
-        "spawn helper [ report first exit ] wait for 10 [ fork [ exit ] wait ] fork [ report last hold ] report over hold",
-    );
+    let round = few.round;
+    let agent = stage.agent(&format!(
+        "spawn helper [ report first exit ] wait times {round} [ fork [ exit ] wait ] fork [ report last hold ] report over hold",
+    ));
     let first = stage.reported("first");
-    std::thread::sleep(std::time::Duration::from_secs(10));
     stage.reported("over");
     let last = stage.reported("last");
 
