@@ -48,6 +48,10 @@ pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
         return 0;
     }
     let zombie = if flags & LineageFlags::EXITED != 0 { SampleFlags::ZOMBIE } else { 0 };
+    if mm.is_null() && zombie == 0 {
+        // The first thread has exited, and another one will tell of the process.
+        return 0;
+    }
     let tty = if task.process().has_tty() { SampleFlags::TTY } else { 0 };
     let record = SampleRecord {
         start: leader.start(),

@@ -89,14 +89,14 @@ fn an_exec_from_another_thread_keeps_the_identity() {
     let mut scene = Scene::new();
     let agent = Agent::python(
         "import threading, os\n\
-         t = threading.Thread(target=lambda: os.execv('/bin/sleep', ['renamed', '0.3']))\n\
+         t = threading.Thread(target=lambda: os.execv('/bin/sleep', ['sleep', '0.3']))\n\
          t.start(); t.join()\n",
     );
     scene.track(agent.process);
     agent.go();
     let exec = scene.wait_for_exec("exec from a thread", |exec| exec.image.path == "/bin/sleep");
     assert_eq!(exec.process, agent.process);
-    assert_eq!(exec.image.argv, ["renamed", "0.3"]);
+    assert_eq!(exec.image.argv, ["sleep", "0.3"]);
     let entries = scene.tracer.entries().expect("entries");
     assert!(entries.iter().any(|entry| entry.process == agent.process && !entry.zombie));
     assert_eq!(scene.wait_for_exit(agent.process).status, Some(ExitStatus::Code(0)));

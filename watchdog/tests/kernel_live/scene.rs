@@ -8,8 +8,10 @@ use watchdog::engine::id::{Pid, ProcessId, Ticks};
 use watchdog::engine::input::{Exec, Exit, Fork, KernelEvent, Lineage};
 use watchdog::kernel::{EventRing, LoadOptions, Placed, Tracer};
 
-/// Long enough for an event to travel on a host that is busy with other tests.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// Long enough for an event to travel on a host that is busy with other tests; an emulated processor takes its time.
+fn soon() -> Duration {
+    Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 120 } else { 10 })
+}
 
 /// Loaded programs, and all that they have told so far.
 pub(crate) struct Scene {
@@ -44,7 +46,7 @@ impl Scene {
 
     /// Takes events in until one fulfils `wanted`, and returns what it makes of it.
     pub(crate) fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(&KernelEvent) -> Option<T>) -> T {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + soon();
         loop {
             self.lifecycle.drain(&mut self.events);
             self.memory.drain(&mut self.events);
@@ -135,7 +137,7 @@ pub(crate) fn root(process: ProcessId) -> Lineage {
 
 /// Waits until `holds` does.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + soon();
     while !holds() {
         assert!(Instant::now() < deadline, "it never came to be that {what}");
         std::thread::sleep(Duration::from_millis(2));
