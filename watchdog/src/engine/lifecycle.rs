@@ -12,6 +12,9 @@ use super::process::{Launcher, Shared};
 use crate::api::ProcessKind;
 
 const SIGHUP: u8 = 1;
+/// An agent that starts a helper is looked at this many times at once, and then this often: some start thousands.
+const FIRST_LOOKS: u32 = 8;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The event of an exit is in the ring by the time that /proc shows it, and is read at once.
 const EXIT_WITHIN: Duration = Duration::from_millis(200);
 
@@ -68,8 +71,26 @@ impl Step<'_> {
         }
         self.judge(process);
         self.may_be_orphan(process);
+        self.look_at_agent_of(process);
         self.journal(at, Some(process), Happening::Exec { comm, image: (*image).clone() });
         self.external_exec(at, process);
+    }
+
+    /// A helper inherits what its agent does with SIGHUP, which may have changed since the agent began.
+    fn look_at_agent_of(&mut self, process: ProcessId) {
+        let now = self.now;
+        let table = &self.engine.table;
+        let Some(agent) = table.get(process).and_then(|known| table.alive(known.parent?)) else { return };
+        let agent = agent.id;
+        let Some(session) = table.get(process).and_then(|known| self.engine.sessions.get_mut(known.session)) else {
+            return;
+        };
+        let (last, looks) = session.looked;
+        let due = looks < FIRST_LOOKS || now.since(last) >= LOOK_AGAIN;
+        if agent == session.root && session.ignores_hup != Some(true) && due {
+            session.looked = (now, looks + 1);
+            self.effect(Effect::Inspect(agent));
+        }
     }
 
     pub(super) fn exit(&mut self, exit: &Exit) {

@@ -57,6 +57,9 @@ impl Step<'_> {
         let lost = std::mem::take(&mut self.engine.merge.lost);
         if lost > 0 {
             self.engine.merge.reconciles += 1;
+            // What was still in the ring when the scan began is told after it, and may be of a process whose exit is among
+            // the lost: once more, when that has been read.
+            self.effect(Effect::Rescan);
             let what = Happening::Reconciled { lost, added, removed };
             self.effect(Effect::Journal(JournalEntry { at: self.now, process: None, session: None, what }));
         }

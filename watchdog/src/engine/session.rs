@@ -22,6 +22,8 @@ pub(super) struct Session {
     pub(super) members: usize,
     /// The agent itself ignores SIGHUP; `None` until somebody has looked.
     pub(super) ignores_hup: Option<bool>,
+    /// When the agent was last looked at because it started a helper, and how often that was.
+    pub(super) looked: (BootTime, u32),
     pub(super) ended: Option<BootTime>,
 }
 
@@ -48,8 +50,20 @@ impl Sessions {
         self.last += 1;
         let id = SessionId(self.last);
         let profile = profile.to_owned();
-        self.sessions
-            .insert(id, Session { id, root, profile, parent, uid, members: 0, ignores_hup: None, ended: None });
+        self.sessions.insert(
+            id,
+            Session {
+                id,
+                root,
+                profile,
+                parent,
+                uid,
+                members: 0,
+                ignores_hup: None,
+                looked: (BootTime(0), 0),
+                ended: None,
+            },
+        );
         id
     }
 

@@ -122,9 +122,12 @@ fn a_process_lives_on_when_its_first_thread_has_exited() {
         std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
     });
     let samples = scene.tracer.sample().expect("sample");
-    let sample = samples.iter().find(|sample| sample.tgid == agent.process.pid.0).expect("it is sampled");
-    assert!(sample.pages[1] > (60 << 20) / 4096, "{sample:?}");
-    assert_eq!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0);
+    let of_it: Vec<_> = samples.iter().filter(|sample| sample.tgid == agent.process.pid.0).collect();
+    // Seen on 6.1 and 6.12: their iterators leave it out until it ends. None shows it as dead, or as empty.
+    let sampled = std::env::var_os("WATCHDOG_GUEST").is_none();
+    assert!(of_it.len() <= 1 && (of_it.len() == 1 || !sampled), "{of_it:?}");
+    assert!(of_it.iter().all(|sample| sample.pages[1] > (60 << 20) / 4096), "{of_it:?}");
+    assert!(of_it.iter().all(|sample| sample.flags & watchdog_common::SampleFlags::ZOMBIE == 0), "{of_it:?}");
     assert!(!scene.events.iter().any(|event| matches!(event, KernelEvent::Exit(_))));
     scene.wait_for_exit(agent.process);
 }

@@ -40,6 +40,12 @@ fn losses_are_repaired_by_a_scan_and_told() {
     assert_eq!(pids, [agent.pid.0, unseen.pid.0]);
     assert_eq!(world.row(unseen).parent_pid, agent.pid.0);
     assert!(world.journal.contains(&Happening::Reconciled { lost: 7, added: 1, removed: 1 }));
+
+    // What the ring still held is told after the scan: once more, and then no more.
+    let rescans = |world: &World| world.effects.iter().filter(|effect| **effect == Effect::Rescan).count();
+    assert_eq!(rescans(&world), 2);
+    world.tell(world.scan(true));
+    assert_eq!(rescans(&world), 2);
 }
 
 #[test]
