@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use super::python::output;
 
 /// A series of kernels that the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -76,14 +78,7 @@ fn newest<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("running {command:?}"))?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim_end()
-    );
-    Ok(())
+    output(command).map(drop)
 }
 
 /// The one file of a directory whose name ends so, and, in /boot, is a kernel.

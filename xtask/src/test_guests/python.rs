@@ -62,7 +62,8 @@ fn copy_file(path: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn output(command: &mut Command) -> Result<String> {
+/// What a command prints; its complaint when it fails.
+pub(super) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     ensure!(
         output.status.success(),
