@@ -20,6 +20,9 @@ pub use record::{
 /// (`include/asm-generic/param.h`), so `start_boottime / NANOS_PER_TICK` is field 22 of /proc/PID/stat.
 pub const NANOS_PER_TICK: u64 = 10_000_000;
 
+/// The kernel programs tell the reader of a ring at most once in this many nanoseconds that there is something.
+pub const NOTICE_INTERVAL_NANOS: u64 = 4_000_000;
+
 /// Whether two starts, in nanoseconds since boot, are one by the clock of /proc: userspace knows a start in ticks only,
 /// so an entry that it made holds the start of the tick.
 #[inline(always)]

@@ -51,7 +51,7 @@ impl LossCause {
     /// The `TRACKED` map had no room: the process and its descendants are known to /proc only.
     pub const MAP_FULL: u32 = 8;
     /// Slots of the counter array; 0 is unused.
-    pub const SLOTS: u32 = 9;
+    pub const SLOTS: usize = 9;
 }
 
 /// The start of every record.

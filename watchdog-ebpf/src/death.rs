@@ -48,7 +48,7 @@ pub fn signal(ctx: BtfTracePointContext) -> Option<()> {
         reserved: 0,
         sender_comm: sender.comm(),
     };
-    emit::lifecycle(RecordKind::Signal, &record);
+    emit::lifecycle(&record);
     Some(())
 }
 
@@ -79,5 +79,5 @@ pub fn victim_pid(ctx: BtfTracePointContext) -> Option<()> {
 #[inline(always)]
 fn report_victim(header: Header, comm: [u8; COMM_LEN]) {
     let record = OomRecord { header, comm, trigger: Task::current().tgid(), reserved: 0 };
-    emit::lifecycle(RecordKind::Oom, &record);
+    emit::lifecycle(&record);
 }

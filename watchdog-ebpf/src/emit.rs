@@ -1,15 +1,42 @@
 //! The only writer of the rings.
 
 use aya_ebpf::{
+    bindings::BPF_RB_NO_WAKEUP,
     helpers::{bpf_get_smp_processor_id, generated},
     maps::RingBuf,
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, Header, LossCause, PATH_MAX, RecordKind};
+use watchdog_common::{
+    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS, OomRecord, PATH_MAX,
+    ReclaimRecord, RecordKind, SignalRecord,
+};
 
 use crate::{
-    maps::{ExecScratch, LIFECYCLE, LOST, MEMORY},
+    maps::{ExecScratch, LAST_NOTICE, LIFECYCLE, LOST, MEMORY},
     task::Task,
 };
+
+/// What goes into a ring.
+pub trait Record: Copy + 'static {
+    /// Its head.
+    fn header(&self) -> &Header;
+}
+
+macro_rules! records {
+    ($($record:ty),+) => {
+        $(impl Record for $record {
+            #[inline(always)]
+            fn header(&self) -> &Header {
+                &self.header
+            }
+        })+
+    };
+}
+
+records!(ForkRecord, ExitRecord, SignalRecord, OomRecord, MemoryStepRecord, ReclaimRecord);
+
+/// Rings, as indices of [`LAST_NOTICE`].
+const OF_LIFECYCLE: u32 = 0;
+const OF_MEMORY: u32 = 1;
 
 /// The head of a record about the process that `leader` stands for. Three loads, two helper calls.
 #[inline(always)]
@@ -34,14 +61,14 @@ pub fn now() -> u64 {
 
 /// Sends a record about life and death.
 #[inline(always)]
-pub fn lifecycle<T: Copy + 'static>(kind: RecordKind, record: &T) {
-    send(&LIFECYCLE, kind, record);
+pub fn lifecycle<T: Record>(record: &T) {
+    send(&LIFECYCLE, OF_LIFECYCLE, record);
 }
 
 /// Sends a record of close watch.
 #[inline(always)]
-pub fn memory<T: Copy + 'static>(kind: RecordKind, record: &T) {
-    send(&MEMORY, kind, record);
+pub fn memory<T: Record>(record: &T) {
+    send(&MEMORY, OF_MEMORY, record);
 }
 
 /// Sends an exec with as much text as its record says.
@@ -61,7 +88,7 @@ pub fn exec(scratch: &ExecScratch) {
             (&raw const LIFECYCLE).cast_mut().cast(),
             (&raw const *scratch).cast_mut().cast(),
             (size_of::<ExecRecord>() + text) as u64,
-            0,
+            notice(OF_LIFECYCLE, scratch.record.header.at),
         )
     };
     if sent < 0 {
@@ -73,19 +100,40 @@ pub fn exec(scratch: &ExecScratch) {
 #[inline(always)]
 pub fn lost(slot: u32) {
     const { assert!(RecordKind::Reclaim as u32 <= LossCause::MAP_FULL) };
-    if let Some(count) = LOST.get_ptr_mut(slot) {
-        // SAFETY: the counter is this CPU's own, and preemption is off.
-        unsafe { *count += 1 };
+    if let Some(slots) = LOST.get_ptr_mut(0) {
+        // SAFETY: the counters are this CPU's own, and preemption is off.
+        if let Some(count) = unsafe { (*slots).get_mut(slot as usize) } {
+            *count += 1;
+        }
     }
 }
 
 #[inline(always)]
-fn send<T: Copy + 'static>(ring: &RingBuf, kind: RecordKind, record: &T) {
+fn send<T: Record>(ring: &RingBuf, which: u32, record: &T) {
     match ring.reserve::<T>(0) {
         Some(mut entry) => {
             entry.write(*record);
-            entry.submit(0);
+            entry.submit(notice(which, record.header().at));
         }
-        None => lost(kind as u32),
+        None => lost(record.header().kind),
     }
+}
+
+/// The flags of a record's submission: whether the reader is to be told of it.
+///
+/// To be told costs the process that forks, executes or exits more than all programs together: an interrupt, and the
+/// reader on its caches. So the reader is told at most once in an interval, and looks once more by itself after a longer
+/// one: see `EventStream`. CPUs may race for the moment; then it is told twice.
+#[inline(always)]
+fn notice(ring: u32, at: u64) -> u64 {
+    let Some(last) = LAST_NOTICE.get_ptr_mut(ring) else { return 0 };
+    // SAFETY: the map's value, which no program removes.
+    unsafe {
+        // `at` may be earlier than what another CPU has written.
+        if at.saturating_sub(last.read_volatile()) < NOTICE_INTERVAL_NANOS {
+            return u64::from(BPF_RB_NO_WAKEUP);
+        }
+        last.write_volatile(at);
+    }
+    0
 }

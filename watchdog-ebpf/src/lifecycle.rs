@@ -54,7 +54,7 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
     // Tracked before it is announced: whoever reads the record finds the entry.
     track(&ctx, child, lineage, 0);
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
-    emit::lifecycle(RecordKind::Fork, &record);
+    emit::lifecycle(&record);
     Some(())
 }
 
@@ -175,7 +175,7 @@ fn exited(task: Task) -> Option<()> {
     if flags & LineageFlags::WITNESS != 0 {
         let _ = TRACKED.remove(tgid);
     }
-    emit::lifecycle(RecordKind::Exit, &record);
+    emit::lifecycle(&record);
     Some(())
 }
 

@@ -34,9 +34,13 @@ pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 pub static MEMORY: RingBuf = RingBuf::with_byte_size(256 << 10, 0);
 
-/// Records that found no room, per CPU, by the slots of [`LossCause`].
+/// When the reader of each ring was last told that there is something: CLOCK_BOOTTIME, nanoseconds.
 #[map]
-pub static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossCause::SLOTS, 0);
+pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
+
+/// Records that found no room, per CPU, by the slots of [`LossCause`]: one value, so that userspace reads it in one call.
+#[map]
+pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where an exec's record is put together: it is too large for the 512 bytes of stack. Tracepoints run with preemption
 /// off, so one per CPU is enough.

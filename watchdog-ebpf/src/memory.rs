@@ -48,7 +48,7 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> Option<()> {
         let _ = LAST_STEP.insert(tgid, charged, 0);
     }
     let record = MemoryStepRecord { header: emit::header(RecordKind::MemoryStep, leader), pages };
-    emit::memory(RecordKind::MemoryStep, &record);
+    emit::memory(&record);
     Some(())
 }
 
@@ -77,6 +77,6 @@ pub fn reclaim_end(ctx: BtfTracePointContext) -> Option<()> {
     let _ = RECLAIM_START.remove(tid);
     let header = emit::header(RecordKind::Reclaim, leader);
     let record = ReclaimRecord { stalled: header.at.saturating_sub(began), reclaimed: ctx.arg(0), header };
-    emit::memory(RecordKind::Reclaim, &record);
+    emit::memory(&record);
     Some(())
 }

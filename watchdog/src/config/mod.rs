@@ -47,7 +47,8 @@ pub struct Daemon {
 pub struct Tracking {
     /// `close_watch`: when the memory programs are attached.
     pub close_watch: CloseWatch,
-    /// `sample_interval`: the longest time between two looks at the memory of a tracked process.
+    /// `sample_interval`: the longest time between two looks at the memory of a tracked process; three times as long (if it
+    /// is 1 s or more) while the memory of the whole host does not move.
     pub sample_interval: Duration,
     /// `max_processes`: how many processes the kernel's map can hold. Takes effect at the next start.
     pub max_processes: u32,

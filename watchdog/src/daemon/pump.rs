@@ -152,6 +152,7 @@ impl Pump {
                 self.core.answer(now, request, effects);
             }
             Turn::Tick => {
+                self.look_for_unnoticed(effects);
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
             }
@@ -161,6 +162,17 @@ impl Pump {
             }
         }
         Ok(())
+    }
+
+    /// Takes lifecycle events of which no notice came: rare, see [`EventStream`].
+    fn look_for_unnoticed(&mut self, effects: &mut Vec<Effect>) {
+        let Some(rings) = &mut self.rings else { return };
+        let mut events = Vec::new();
+        rings.lifecycle.drain(&mut events);
+        match &mut self.stage {
+            Stage::Building(held) => held.append(&mut events),
+            Stage::Checking | Stage::Ready => self.tell_all(events, effects),
+        }
     }
 
     fn tell_all(&mut self, events: Vec<KernelEvent>, effects: &mut Vec<Effect>) {

@@ -346,3 +346,11 @@ pub struct HostMemory {
     /// `full avg10` of memory pressure, in per cent.
     pub pressure_full_avg10: Option<f64>,
 }
+
+impl HostMemory {
+    /// What processes and tmpfs hold and cannot be made to drop: anonymous and shared memory, and what is swapped out.
+    #[must_use]
+    pub fn held(&self) -> Bytes {
+        self.anon + self.shmem + Bytes(self.swap_total.0.saturating_sub(self.swap_free.0))
+    }
+}

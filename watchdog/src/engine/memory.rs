@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Step;
 use super::effect::{Effect, Happening};
-use super::id::{Bytes, ProcessId};
+use super::id::{BootTime, Bytes, ProcessId};
 use super::input::Sample;
 use super::process::Process;
 
@@ -19,6 +19,27 @@ const MEASURE_AGAIN: Duration = Duration::from_secs(30);
 /// And for this long however much it moves.
 const MEASURE_AT_MOST: Duration = Duration::from_secs(2);
 
+/// When a process that shares may be due for a measurement. Looking for it means going through the whole table, so that
+/// is not done while everything rests.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// Somebody's memory has changed, or somebody came or went.
+    changed: bool,
+    /// When the first of those that were looked at is due.
+    due: Option<BootTime>,
+}
+
+impl Sharing {
+    /// What was concluded of the table does not hold any more.
+    pub(super) fn changed(&mut self) {
+        self.changed = true;
+    }
+
+    fn is_due(&self, now: BootTime) -> bool {
+        self.changed || self.due.is_some_and(|due| now >= due)
+    }
+}
+
 impl Step<'_> {
     pub(super) fn sample(&mut self, sample: Sample) {
         if sample.zombie {
@@ -27,7 +48,9 @@ impl Step<'_> {
         }
         let Some(known) = self.engine.table.get_mut(sample.process).filter(|known| known.alive()) else { return };
         // A sample that was taken before an exec is of the program before it.
-        known.remember(sample.memory);
+        if known.remember(sample.memory) {
+            self.engine.sharing.changed();
+        }
         if let Some(ppid) = sample.ppid {
             known.ppid = ppid;
         }
@@ -59,19 +82,27 @@ impl Step<'_> {
     /// Asks for the proportional memory of those that share and have changed.
     pub(super) fn measure_shared(&mut self) {
         let now = self.now;
+        if !self.engine.sharing.is_due(now) {
+            return;
+        }
         let table = &self.engine.table;
-        let due: Vec<ProcessId> = table
-            .living()
-            .filter(|process| process.memory.charged() >= WORTH_MEASURING && shares(process, |id| table.alive(id)))
-            .filter(|process| match process.shared.asked {
-                None => true,
-                Some(asked) => {
-                    let moved = process.drift() > process.memory.charged().0 / 20;
-                    now.since(asked) >= if moved { MEASURE_AT_MOST } else { MEASURE_AGAIN }
+        let (mut due, mut next) = (Vec::new(), None);
+        for process in table.living() {
+            if process.memory.charged() < WORTH_MEASURING || !shares(process, |id| table.alive(id)) {
+                continue;
+            }
+            let moved = process.drift() > process.memory.charged().0 / 20;
+            let pause = if moved { MEASURE_AT_MOST } else { MEASURE_AGAIN };
+            let again = match process.shared.asked.map(|asked| asked.plus(pause)) {
+                Some(again) if again > now => again,
+                _ => {
+                    due.push(process.id);
+                    now.plus(pause)
                 }
-            })
-            .map(|process| process.id)
-            .collect();
+            };
+            next = Some(next.map_or(again, |next| again.min(next)));
+        }
+        self.engine.sharing = Sharing { changed: false, due: next };
         for id in due {
             if let Some(process) = self.engine.table.get_mut(id) {
                 process.shared.asked = Some(now);

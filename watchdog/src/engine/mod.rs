@@ -54,6 +54,7 @@ pub struct Engine {
     abandoned: detect::Abandoned,
     external: detect::External,
     close_watch: closewatch::CloseWatchState,
+    sharing: memory::Sharing,
     merge: merge::Merge,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
@@ -74,6 +75,7 @@ impl Engine {
             abandoned: detect::Abandoned::default(),
             external: detect::External::default(),
             close_watch: closewatch::CloseWatchState::default(),
+            sharing: memory::Sharing::default(),
             merge: merge::Merge::default(),
             missed: Vec::new(),
             oom_kills: 0,
@@ -164,6 +166,7 @@ impl Step<'_> {
     fn kernel(&mut self, event: KernelEvent) {
         if matches!(event, KernelEvent::Fork(_) | KernelEvent::Exec(_) | KernelEvent::Exit(_)) {
             self.engine.orphans.changed();
+            self.engine.sharing.changed();
         }
         match event {
             KernelEvent::Fork(fork) => self.fork(fork),

@@ -168,14 +168,15 @@ impl Process {
         }
     }
 
-    /// Takes a new sample of its memory.
-    pub(super) fn remember(&mut self, memory: Memory) {
+    /// Takes a new sample of its memory; whether that is another amount than before.
+    pub(super) fn remember(&mut self, memory: Memory) -> bool {
         if let Some(part) = memory.proportional {
             self.shared.charged = memory.charged();
             self.shared.proportional = Some(part);
         }
         self.peak = self.peak.max(memory.peak).max(memory.rss());
-        self.memory = Memory { proportional: None, ..memory };
+        let before = std::mem::replace(&mut self.memory, Memory { proportional: None, ..memory });
+        before.charged() != memory.charged()
     }
 
     /// By how much its memory moved since the shared part was last measured, in bytes.

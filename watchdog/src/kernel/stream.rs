@@ -2,10 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep_until};
+use watchdog_common::NOTICE_INTERVAL_NANOS;
 
 use super::decode::decode;
 use crate::engine::input::KernelEvent;
@@ -17,9 +20,19 @@ pub struct EventRing {
 }
 
 /// A ring that can be waited for.
+///
+/// The programs give notice of a record only when none was given in the last [`NOTICE_INTERVAL_NANOS`]. So whoever found
+/// something looks once more after a longer time, until there is nothing: no record without a notice waits longer than
+/// that. (A record whose program was held up between reading the clock and submitting may: [`drain`](Self::drain) the
+/// stream now and then.)
 pub struct EventStream {
     ring: AsyncFd<EventRing>,
+    /// When to look again without a notice.
+    again: Option<Instant>,
 }
+
+/// The time from a look that found something to the next.
+const LOOK_AGAIN: Duration = Duration::from_nanos(NOTICE_INTERVAL_NANOS + 1_000_000);
 
 /// Most records that one call takes, so that a storm of events does not keep everything else waiting.
 const BATCH: usize = 4_096;
@@ -61,7 +74,7 @@ impl EventRing {
         // SAFETY: the descriptor is the map's own, which `ring` owns: it is open, and the same, as long as `self` lives, and
         // `self` goes into the AsyncFd.
         let ring = unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) };
-        Ok(EventStream { ring: ring.map_err(|error| error.into_parts().1)? })
+        Ok(EventStream { ring: ring.map_err(|error| error.into_parts().1)?, again: None })
     }
 }
 
@@ -78,17 +91,24 @@ impl EventStream {
     /// # Errors
     /// When the runtime is shutting down.
     pub async fn next(&mut self, out: &mut Vec<KernelEvent>) -> io::Result<()> {
-        let mut guard = self.ring.readable_mut().await?;
-        // Emptied first: with records left, the kernel sends no further notice. Notices that come meanwhile are not cleared.
-        if guard.get_inner_mut().drain(out) {
-            guard.clear_ready();
+        match self.again {
+            Some(again) => sleep_until(again).await,
+            // What came before this is cleared is found by the look that follows.
+            None => self.ring.readable_mut().await?.clear_ready(),
         }
+        self.drain(out);
         Ok(())
     }
 
-    /// Appends what is there, without waiting. Returns whether the ring was emptied.
-    pub fn drain(&mut self, out: &mut Vec<KernelEvent>) -> bool {
-        self.ring.get_mut().drain(out)
+    /// Appends what is there, without waiting, and without taking so much at once that everything else is kept waiting.
+    pub fn drain(&mut self, out: &mut Vec<KernelEvent>) {
+        let before = out.len();
+        let emptied = self.ring.get_mut().drain(out);
+        self.again = match (emptied, out.len() > before) {
+            (false, _) => Some(Instant::now()),
+            (true, true) => Some(Instant::now() + LOOK_AGAIN),
+            (true, false) => None,
+        };
     }
 
     /// Records that made no sense. Anything but 0 is a defect of this program.

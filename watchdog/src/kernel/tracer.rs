@@ -63,7 +63,7 @@ pub(super) struct Maps {
     pub(super) tracked: HashMap<MapData, u32, [u8; size_of::<Tracked>()]>,
     pub(super) candidates: HashMap<MapData, u64, u8>,
     pub(super) every_exec: Array<MapData, u32>,
-    pub(super) lost: PerCpuArray<MapData, u64>,
+    pub(super) lost: PerCpuArray<MapData, [u64; LossCause::SLOTS]>,
 }
 
 /// A process in the kernel's map.
@@ -91,7 +91,7 @@ pub enum Placed {
 /// Records that were lost since the programs were loaded, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    slots: [u64; LossCause::SLOTS as usize],
+    slots: [u64; LossCause::SLOTS],
 }
 
 /// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
@@ -292,14 +292,11 @@ impl Tracer {
     /// # Errors
     /// When the counters cannot be read.
     pub fn lost(&self) -> Result<Lost, KernelError> {
+        let per_cpu =
+            self.maps.lost.get(&0, 0).map_err(|source| KernelError::Map { map: "LOST", doing: "read", source })?;
         let mut lost = Lost::default();
-        for (slot, sum) in (0..).zip(&mut lost.slots) {
-            let values = self.maps.lost.get(&slot, 0).map_err(|source| KernelError::Map {
-                map: "LOST",
-                doing: "read",
-                source,
-            })?;
-            *sum = values.iter().sum();
+        for slots in per_cpu.iter() {
+            lost.slots.iter_mut().zip(slots).for_each(|(sum, count)| *sum += count);
         }
         Ok(lost)
     }

@@ -1,6 +1,6 @@
 //! What may take long or block is done by three threads, so that the task that owns the engine never waits: `tracer` for
-//! all that concerns the kernel's programs and the memory of tracked processes (`poller` where they cannot run), `prober` for looks at the whole host,
-//! `inspector` for close looks at one process, which a verdict waits for.
+//! all that concerns the kernel's programs and memory (`poller` where they cannot run), `prober` for looks that take
+//! long, `inspector` for close looks at one process, which a verdict waits for.
 //!
 //! They get orders through queues, and report what they learn through another.
 
@@ -52,7 +52,7 @@ pub(super) enum Report {
 pub(super) struct Hands {
     /// To the kernel's programs.
     pub(super) tracer: orders::Sender<Order>,
-    /// For looks at the whole host.
+    /// For looks that take long.
     pub(super) prober: orders::Sender<Probe>,
     /// For close looks.
     pub(super) inspector: orders::Sender<Look>,

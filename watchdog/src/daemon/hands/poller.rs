@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Sample, Scan};
+use crate::host::meminfo;
 use crate::host::poll::Poller;
 use crate::host::scan::scan;
 
@@ -63,6 +64,10 @@ impl Hand {
 
     /// Scans once, and tells what must have happened since the last time.
     fn round(&mut self) -> Result<Option<Scan>, Ended> {
+        match meminfo::host_memory() {
+            Ok(host) => self.send(Report::Input(Input::Host(host)))?,
+            Err(error) => self.failed.say(error),
+        }
         let scan = match scan(self.poller.entries()) {
             Ok(scan) => scan,
             Err(error) => {

@@ -1,8 +1,8 @@
-//! Looks at the whole host: its memory, all its processes, and measurements that are dear.
+//! Looks that take long: at all processes of the host, at its containers, and at the pages that processes share.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self as orders, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use watchdog_common::NANOS_PER_TICK;
@@ -13,10 +13,7 @@ use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
 use crate::engine::input::{self, Input, Lineage, Memory, Sample};
 use crate::host::containers::{Container, Runtime};
 use crate::host::shared::SharedSchedule;
-use crate::host::{HostError, clock, containers, meminfo, memory, scan};
-
-/// The time between two looks at the host's memory.
-const HOST_INTERVAL: Duration = Duration::from_secs(1);
+use crate::host::{HostError, clock, containers, memory, scan};
 
 /// Something to look at.
 #[derive(Debug)]
@@ -42,16 +39,19 @@ struct Ended;
 struct Prober {
     reports: mpsc::Sender<Report>,
     shared: SharedSchedule,
-    next_host: Instant,
     failed: Grumble,
 }
 
-/// Carries out orders, and looks at the host's memory, until there is nobody to give or to hear.
+/// Carries out orders until there is nobody to give or to hear.
 pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report>) {
     let shared = SharedSchedule::default();
-    let mut prober = Prober { reports, shared, next_host: Instant::now(), failed: Grumble::default() };
+    let mut prober = Prober { reports, shared, failed: Grumble::default() };
     loop {
-        let done = match orders.recv_timeout(prober.until_due()) {
+        let order = match prober.shared.due() {
+            Some(due) => orders.recv_timeout(due.since(clock::now())),
+            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let done = match order {
             Ok(Probe::Scan(entries)) => prober.scan(&entries),
             Ok(Probe::Shared(process)) => {
                 // Refused when it was measured a short while ago; the engine asks again when it still wants to know.
@@ -73,17 +73,7 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
 }
 
 impl Prober {
-    fn until_due(&self) -> Duration {
-        let host = self.next_host.saturating_duration_since(Instant::now());
-        self.shared.due().map_or(host, |due| host.min(due.since(clock::now())))
-    }
-
     fn what_is_due(&mut self) -> Result<(), Ended> {
-        if Instant::now() >= self.next_host {
-            self.next_host = Instant::now() + HOST_INTERVAL;
-            let host = meminfo::host_memory();
-            self.report_if(host.map(|host| Some(Input::Host(host))))?;
-        }
         if let Some(process) = self.shared.next(clock::now()) {
             let measured = self.measure(process);
             self.report_if(measured)?;

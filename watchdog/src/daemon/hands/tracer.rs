@@ -12,13 +12,13 @@ use crate::config::{Candidates, Config};
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage, Memory, Sample};
-use crate::host::sampler::{Change, Glance, Sampler, refine};
+use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine};
 use crate::host::statm::StatmReader;
-use crate::host::{HostError, clock};
+use crate::host::{HostError, clock, meminfo};
 use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 
-/// The time between two looks at the counters of lost records. A look is nine system calls, some 15 µs.
-const LOST_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between two looks at the counters of lost records.
+const LOST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
@@ -56,6 +56,7 @@ struct Hand {
     zombies: Vec<ProcessId>,
     lost: Lost,
     next_lost: Instant,
+    next_host: Instant,
     next_sample: Instant,
     failed: Grumble,
 }
@@ -93,11 +94,12 @@ pub(super) fn run(
         zombies: Vec::new(),
         lost: Lost::default(),
         next_lost: now,
+        next_host: now,
         next_sample: now,
         failed: Grumble::default(),
     };
     loop {
-        let due = hand.next_lost.min(hand.next_sample);
+        let due = hand.next_lost.min(hand.next_host).min(hand.next_sample);
         let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Ok(order) => hand.carry_out(order),
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -150,10 +152,30 @@ impl Hand {
             self.tell_losses()?;
             self.tracer.flush_log();
         }
+        if now >= self.next_host {
+            self.next_host = now + HOST_INTERVAL;
+            if self.look_at_host()? {
+                self.next_sample = now;
+            }
+        }
         if now >= self.next_sample {
             self.next_sample = now + self.sample()?;
         }
         Ok(())
+    }
+
+    /// Whether the host's memory has moved enough for a look at the processes'.
+    fn look_at_host(&mut self) -> Result<bool, Ended> {
+        match meminfo::host_memory() {
+            Ok(host) => {
+                self.report(Input::Host(host))?;
+                Ok(self.sampler.stirred(host.held()))
+            }
+            Err(error) => {
+                self.failed.say(format_args!("cannot look at the host's memory: {error}"));
+                Ok(true)
+            }
+        }
     }
 
     fn tell_losses(&mut self) -> Result<(), Ended> {

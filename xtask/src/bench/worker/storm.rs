@@ -1,6 +1,7 @@
 //! Many processes in a short time. What happened is printed as `storm FORKS EXECS EXITS SECONDS`. Most children
 //! execute /bin/true and are waited for; some are left sleeping, so that there is something for a table to hold.
 
+use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use super::processes::{end_with_stdin, fork, say, sleep_below_parent, wait};
 
 /// Of so many children, one is left sleeping.
 const LEFT_EVERY: u32 = 500;
+/// So many run at once, since one CPU alone may be too slow for the pace.
+const AT_ONCE: usize = 4;
 /// A flood leaves so many at its end.
 const LEFT_BY_FLOOD: u32 = 20;
 /// Children of a flood on each of two CPUs before it looks at the clock again.
@@ -23,6 +26,7 @@ pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
     leave_group()?;
     let began = Instant::now();
     let (mut executed, mut left) = (0, 0);
+    let mut running = VecDeque::new();
     for number in 1..=per_second * seconds {
         let due = Duration::from_secs_f64(f64::from(number) / f64::from(per_second));
         thread::sleep(due.saturating_sub(began.elapsed()));
@@ -30,10 +34,14 @@ pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
             fork(sleep_below_parent)?;
             left += 1;
         } else {
-            wait(fork(execute)?)?;
+            running.push_back(fork(execute)?);
             executed += 1;
         }
+        if running.len() > AT_ONCE {
+            running.pop_front().map_or(Ok(()), wait)?;
+        }
     }
+    running.into_iter().try_for_each(wait)?;
     tell(executed + left, executed, executed, began)?;
     end_with_stdin()
 }
