@@ -76,6 +76,7 @@ impl Core {
             | Input::Zombies(_)
             | Input::Containers(..)
             | Input::Inspected(..)
+            | Input::Limits(..)
             | Input::Adopt(_)
             | Input::Tick => {}
         }
@@ -261,7 +262,10 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::MemoryStep(sample) => Some(sample.process),
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
         },
-        Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
+        Input::Inspected(process, _)
+        | Input::Containers(process, _)
+        | Input::Limits(process, _)
+        | Input::Adopt(process) => Some(*process),
         Input::Lost(_) | Input::Scan(_) | Input::Samples(_) | Input::Zombies(_) | Input::Host(_) | Input::Tick => None,
     }
 }

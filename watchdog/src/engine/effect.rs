@@ -30,6 +30,9 @@ pub enum Effect {
         /// No container of the client is younger.
         to: BootTime,
     },
+    /// Look for the ceilings of the process's memory, and answer with [`Input::Limits`](super::input::Input::Limits); not
+    /// at all when it is gone.
+    FindLimits(ProcessId),
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
     /// Write into the journal.

@@ -24,6 +24,8 @@ pub enum Input {
     Containers(ProcessId, Vec<Container>),
     /// What /proc says about one process that a verdict is to be made of; `None` when it is gone.
     Inspected(ProcessId, Option<Inspection>),
+    /// The ceilings of a process's memory; the answer to [`Effect::FindLimits`](super::effect::Effect::FindLimits).
+    Limits(ProcessId, Limits),
     /// Memory of the host.
     Host(HostMemory),
     /// A person says that a process is meant to stay.
@@ -324,6 +326,26 @@ pub struct Container {
     pub runtime: String,
     /// comm of its first process.
     pub comm: String,
+}
+
+/// The ceilings of a process's memory, the host's own aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The tightest limit of its cgroup and those above it; `None` where there is none, or no cgroup v2.
+    pub cgroup: Option<CgroupLimit>,
+    /// The limit of V8's heap (its old generation), where argv or NODE_OPTIONS state one.
+    pub v8_heap: Option<Bytes>,
+}
+
+/// A cgroup with a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupLimit {
+    /// Its path below the root of the hierarchy: `/user.slice/…`.
+    pub path: String,
+    /// memory.max
+    pub max: Bytes,
+    /// memory.current when it was looked at: page cache is part of it.
+    pub current: Bytes,
 }
 
 /// Memory of the host: /proc/meminfo and /proc/pressure/memory.

@@ -68,6 +68,7 @@ impl Step<'_> {
             known.memory = Memory::default();
             known.peak = Bytes(0);
             self.reclassify(process);
+            self.limits_unknown(process);
         }
         self.judge(process);
         self.may_be_orphan(process);

@@ -7,6 +7,7 @@ pub mod classify;
 pub mod effect;
 pub mod id;
 pub mod input;
+pub mod v8;
 pub mod view;
 
 mod closewatch;
@@ -14,6 +15,7 @@ mod detect;
 mod finding;
 mod keep;
 mod lifecycle;
+mod limits;
 mod membership;
 mod memory;
 mod merge;
@@ -55,6 +57,7 @@ pub struct Engine {
     external: detect::External,
     close_watch: closewatch::CloseWatchState,
     merge: merge::Merge,
+    ceilings: limits::Ceilings,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -75,6 +78,7 @@ impl Engine {
             external: detect::External::default(),
             close_watch: closewatch::CloseWatchState::default(),
             merge: merge::Merge::default(),
+            ceilings: limits::Ceilings::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -91,6 +95,7 @@ impl Engine {
             Input::Zombies(zombies) => step.engine.table.set_zombies(&zombies, now),
             Input::Containers(client, containers) => step.containers(client, containers),
             Input::Inspected(process, inspection) => step.inspected(process, inspection),
+            Input::Limits(process, limits) => step.limits(process, limits),
             Input::Host(host) => step.host(host),
             Input::Adopt(process) => step.adopt(process),
             Input::Tick => step.tick(),
@@ -188,6 +193,7 @@ impl Step<'_> {
         self.tick_abandoned();
         self.tick_external();
         self.measure_shared();
+        self.tick_limits();
         self.review_close_watch();
     }
 

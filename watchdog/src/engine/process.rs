@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::classify::Program;
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
-use super::input::{ExitStatus, Image, Inspection, Memory};
+use super::input::{ExitStatus, Image, Inspection, Limits, Memory};
 use crate::api::ProcessKind;
 
 /// A process of a session, alive or (for the sake of its children) dead.
@@ -39,6 +39,10 @@ pub(super) struct Process {
     pub(super) memory: Memory,
     pub(super) peak: Bytes,
     pub(super) shared: Shared,
+    /// The ceilings of its memory, as far as they are known.
+    pub(super) limits: Option<Box<Limits>>,
+    /// When its program's ceilings were last asked for.
+    pub(super) limits_asked: Option<BootTime>,
     pub(super) inspection: Option<Box<Inspection>>,
     /// A person said that it is meant to stay.
     pub(super) adopted: bool,
@@ -129,6 +133,8 @@ impl Process {
             memory: Memory::default(),
             peak: Bytes::default(),
             shared: Shared::default(),
+            limits: None,
+            limits_asked: None,
             inspection: None,
             adopted: false,
             verdict: Verdict::Clear,

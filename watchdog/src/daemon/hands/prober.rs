@@ -12,6 +12,7 @@ use crate::daemon::grumble::Grumble;
 use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
 use crate::engine::input::{self, Input, Lineage, Memory, Sample};
 use crate::host::containers::{Container, Runtime};
+use crate::host::limits::{Cgroups, Seen};
 use crate::host::shared::SharedSchedule;
 use crate::host::{HostError, clock, containers, meminfo, memory, scan};
 
@@ -25,6 +26,8 @@ pub(in crate::daemon) enum Probe {
     Scan(HashMap<Pid, (ProcessId, Lineage)>),
     /// The proportional memory of a process, when its turn comes.
     Shared(ProcessId),
+    /// The ceilings of these processes' memory.
+    Limits(Vec<ProcessId>),
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -42,6 +45,7 @@ struct Ended;
 struct Prober {
     reports: mpsc::Sender<Report>,
     shared: SharedSchedule,
+    cgroups: Cgroups,
     next_host: Instant,
     failed: Grumble,
 }
@@ -49,7 +53,8 @@ struct Prober {
 /// Carries out orders, and looks at the host's memory, until there is nobody to give or to hear.
 pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report>) {
     let shared = SharedSchedule::default();
-    let mut prober = Prober { reports, shared, next_host: Instant::now(), failed: Grumble::default() };
+    let (cgroups, failed) = (Cgroups::of_host(), Grumble::default());
+    let mut prober = Prober { reports, shared, cgroups, next_host: Instant::now(), failed };
     loop {
         let done = match orders.recv_timeout(prober.until_due()) {
             Ok(Probe::Scan(entries)) => prober.scan(&entries),
@@ -58,6 +63,7 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 let _ = prober.shared.request(clock::now(), process);
                 Ok(())
             }
+            Ok(Probe::Limits(processes)) => prober.limits(&processes),
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));
                 let found = found.map(|found| found.into_iter().map(for_engine).collect());
@@ -100,6 +106,14 @@ impl Prober {
             }
         };
         self.reports.blocking_send(report).map_err(|_| Ended)
+    }
+
+    fn limits(&mut self, processes: &[ProcessId]) -> Result<(), Ended> {
+        let mut seen = Seen::new();
+        processes.iter().try_for_each(|process| {
+            let found = self.cgroups.limits(*process, &mut seen);
+            self.report_if(found.map(|found| found.map(|limits| Input::Limits(*process, limits))))
+        })
     }
 
     fn measure(&mut self, process: ProcessId) -> Result<Option<Input>, HostError> {

@@ -3,6 +3,7 @@
 mod abandoned;
 mod cases;
 mod detached;
+mod limits;
 mod lineage;
 mod merge;
 mod model;
