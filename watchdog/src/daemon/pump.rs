@@ -220,7 +220,10 @@ impl Pump {
                 Effect::Rescan => self.rescan.want(),
                 Effect::MeasureShared(process) => self.probe(Probe::Shared(process))?,
                 Effect::FindContainers { client, from, to } => self.probe(Probe::Containers { client, from, to })?,
-                Effect::Journal(_) | Effect::Latency(_) => {
+                Effect::LookIntoOom { number, victim, cgroup, others } => {
+                    self.probe(Probe::Oom { number, victim, cgroup, others })?;
+                }
+                Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) => {
                     debug_assert!(false, "the core keeps these to itself");
                 }
             }

@@ -28,6 +28,8 @@ impl Step<'_> {
         let Some(known) = self.engine.table.get_mut(sample.process).filter(|known| known.alive()) else { return };
         // A sample that was taken before an exec is of the program before it.
         known.remember(sample.memory);
+        let held = known.cost();
+        known.trail.pass(sample.at, held);
         if let Some(ppid) = sample.ppid {
             known.ppid = ppid;
         }

@@ -4,6 +4,7 @@
 //! lets the detectors look at what changed ([`detect`]), and appends the [`Effect`]s that follow.
 
 pub mod classify;
+pub mod deaths;
 pub mod effect;
 pub mod id;
 pub mod input;
@@ -58,6 +59,7 @@ pub struct Engine {
     close_watch: closewatch::CloseWatchState,
     merge: merge::Merge,
     ceilings: limits::Ceilings,
+    deaths: deaths::Deaths,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -79,6 +81,7 @@ impl Engine {
             close_watch: closewatch::CloseWatchState::default(),
             merge: merge::Merge::default(),
             ceilings: limits::Ceilings::default(),
+            deaths: deaths::Deaths::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -96,6 +99,8 @@ impl Engine {
             Input::Containers(client, containers) => step.containers(client, containers),
             Input::Inspected(process, inspection) => step.inspected(process, inspection),
             Input::Limits(process, limits) => step.limits(process, limits),
+            Input::OomSeen(seen) => step.oom_seen(seen),
+            Input::Watchdog(process) => step.engine.deaths.watchdog = Some(process),
             Input::Host(host) => step.host(host),
             Input::Adopt(process) => step.adopt(process),
             Input::Tick => step.tick(),
@@ -194,6 +199,7 @@ impl Step<'_> {
         self.tick_external();
         self.measure_shared();
         self.tick_limits();
+        self.tick_deaths();
         self.review_close_watch();
     }
 

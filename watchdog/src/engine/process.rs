@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::classify::Program;
+use super::deaths::{Note, Trail};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use super::input::{ExitStatus, Image, Inspection, Limits, Memory};
 use crate::api::ProcessKind;
@@ -43,6 +44,10 @@ pub(super) struct Process {
     pub(super) limits: Option<Box<Limits>>,
     /// When its program's ceilings were last asked for.
     pub(super) limits_asked: Option<BootTime>,
+    /// Where its memory has been since its exec.
+    pub(super) trail: Trail,
+    /// Signals that it was sent lately and that end processes.
+    pub(super) signals: Vec<Note>,
     pub(super) inspection: Option<Box<Inspection>>,
     /// A person said that it is meant to stay.
     pub(super) adopted: bool,
@@ -135,6 +140,8 @@ impl Process {
             shared: Shared::default(),
             limits: None,
             limits_asked: None,
+            trail: Trail::default(),
+            signals: Vec::new(),
             inspection: None,
             adopted: false,
             verdict: Verdict::Clear,

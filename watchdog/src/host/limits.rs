@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::HostError;
 use super::meminfo;
 use super::process::ProcessDir;
-use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::id::{Bytes, Pid, ProcessId};
 use crate::engine::input::{CgroupLimit, Limits};
 use crate::engine::v8;
 
@@ -22,6 +22,8 @@ const ENVIRONMENT: usize = 1 << 20;
 pub struct Cgroups {
     /// `None` where there is no version 2.
     root: Option<PathBuf>,
+    /// It has the memory controller.
+    memory: bool,
 }
 
 /// What was found of cgroups in one go: many processes are in one.
@@ -31,8 +33,21 @@ impl Cgroups {
     /// The hierarchy of this host.
     #[must_use]
     pub fn of_host() -> Self {
-        let is_mounted = |root: &PathBuf| root.join("cgroup.controllers").exists();
-        Self { root: MOUNTS.into_iter().map(PathBuf::from).find(is_mounted) }
+        let is_mounted = |root: &&Path| root.join("cgroup.controllers").exists();
+        let mounted = MOUNTS.iter().map(Path::new).find(is_mounted);
+        mounted.map_or(Self { root: None, memory: false }, Self::at)
+    }
+
+    /// The hierarchy that is mounted there.
+    pub(super) fn at(root: &Path) -> Self {
+        let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        let memory = controllers.split_whitespace().any(|controller| controller == "memory");
+        Self { root: Some(root.to_owned()), memory }
+    }
+
+    /// Whether it tells of memory.
+    pub(super) fn have_memory(&self) -> bool {
+        self.memory
     }
 
     /// The ceilings of a process; `None` when it is gone. About 40 µs; less when its cgroup is among `seen`; of a node
@@ -92,7 +107,26 @@ impl Cgroups {
         }
     }
 
-    fn read(&self, path: &str, file: &str) -> Result<Option<String>, HostError> {
+    /// memory.max of a cgroup; `None` when it has none.
+    pub(super) fn max(&self, path: &str) -> Result<Option<Bytes>, HostError> {
+        self.number(path, "memory.max")
+    }
+
+    /// Whether there is such a cgroup.
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.root.as_ref().is_some_and(|root| root.join(path.trim_start_matches('/')).is_dir())
+    }
+
+    /// The cgroup of whoever has this pid now; `None` when nobody has.
+    pub(super) fn path_of(&self, pid: Pid) -> Result<Option<String>, HostError> {
+        match ProcessDir::open(pid)? {
+            Some(dir) => path_of(&dir, &mut Vec::new()),
+            None => Ok(None),
+        }
+    }
+
+    /// A file of a cgroup; `None` when there is none.
+    pub(super) fn read(&self, path: &str, file: &str) -> Result<Option<String>, HostError> {
         let Some(root) = &self.root else { return Ok(None) };
         let file = root.join(path.trim_start_matches('/')).join(file);
         match fs::read_to_string(&file) {
@@ -107,7 +141,7 @@ impl Cgroups {
 }
 
 /// A cgroup and those above it, from the inside out: `/a/b`, `/a`, `/`.
-fn lineage(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn lineage(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rsplit_once('/') {
         _ if *path == "/" => None,
         Some(("", _)) => Some("/"),

@@ -17,8 +17,8 @@ fn hierarchy(cgroups: &[(&str, &str, u64)]) -> (tempfile::TempDir, Cgroups) {
         fs::write(cgroup.join("memory.max"), format!("{max}\n")).unwrap();
         fs::write(cgroup.join("memory.current"), format!("{current}\n")).unwrap();
     }
-    let root = Some(dir.path().to_owned());
-    (dir, Cgroups { root })
+    let cgroups = Cgroups::at(dir.path());
+    (dir, cgroups)
 }
 
 fn limit(path: &str, max: u64, current: u64) -> Option<CgroupLimit> {
@@ -51,7 +51,7 @@ fn a_cgroup_that_is_gone_leaves_those_above_it() {
 
 #[test]
 fn without_a_hierarchy_there_is_no_limit() {
-    assert_eq!(Cgroups { root: None }.tightest("/a").unwrap(), None);
+    assert_eq!(Cgroups { root: None, memory: false }.tightest("/a").unwrap(), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
 //! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`statm`], [`shared`]: what a process costs, what the host has, and how often to ask
 //! - [`limits`]: where a process's memory ends
+//! - [`oom`]: what the OOM killer leaves behind
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
 
@@ -18,6 +19,7 @@ pub mod limits;
 mod listen;
 pub mod meminfo;
 pub mod memory;
+pub mod oom;
 pub mod poll;
 mod process;
 pub mod sampler;
@@ -32,3 +34,4 @@ mod unix_diag;
 pub mod users;
 
 pub use error::HostError;
+pub use process::this_process;

@@ -10,9 +10,10 @@ use watchdog_common::NANOS_PER_TICK;
 use super::Report;
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
-use crate::engine::input::{self, Input, Lineage, Memory, Sample};
+use crate::engine::input::{self, Input, Limits, Lineage, Memory, Sample};
 use crate::host::containers::{Container, Runtime};
 use crate::host::limits::{Cgroups, Seen};
+use crate::host::oom::OomCounts;
 use crate::host::shared::SharedSchedule;
 use crate::host::{HostError, clock, containers, meminfo, memory, scan};
 
@@ -28,6 +29,17 @@ pub(in crate::daemon) enum Probe {
     Shared(ProcessId),
     /// The ceilings of these processes' memory.
     Limits(Vec<ProcessId>),
+    /// What a choice of the OOM killer leaves.
+    Oom {
+        /// Its number.
+        number: u64,
+        /// The victim.
+        victim: Pid,
+        /// The victim's cgroup, when it was last looked at.
+        cgroup: Option<String>,
+        /// Whose oom_score_adj is wanted besides.
+        others: Vec<Pid>,
+    },
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -46,15 +58,21 @@ struct Prober {
     reports: mpsc::Sender<Report>,
     shared: SharedSchedule,
     cgroups: Cgroups,
+    ooms: OomCounts,
     next_host: Instant,
     failed: Grumble,
 }
 
 /// Carries out orders, and looks at the host's memory, until there is nobody to give or to hear.
 pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report>) {
-    let shared = SharedSchedule::default();
-    let (cgroups, failed) = (Cgroups::of_host(), Grumble::default());
-    let mut prober = Prober { reports, shared, cgroups, next_host: Instant::now(), failed };
+    let mut prober = Prober {
+        reports,
+        shared: SharedSchedule::default(),
+        cgroups: Cgroups::of_host(),
+        ooms: OomCounts::default(),
+        next_host: Instant::now(),
+        failed: Grumble::default(),
+    };
     loop {
         let done = match orders.recv_timeout(prober.until_due()) {
             Ok(Probe::Scan(entries)) => prober.scan(&entries),
@@ -64,6 +82,10 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 Ok(())
             }
             Ok(Probe::Limits(processes)) => prober.limits(&processes),
+            Ok(Probe::Oom { number, victim, cgroup, others }) => {
+                let seen = prober.ooms.look(&prober.cgroups, number, victim, cgroup.as_deref(), &others);
+                prober.report_if(seen.map(|seen| Some(Input::OomSeen(seen))))
+            }
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));
                 let found = found.map(|found| found.into_iter().map(for_engine).collect());
@@ -112,6 +134,11 @@ impl Prober {
         let mut seen = Seen::new();
         processes.iter().try_for_each(|process| {
             let found = self.cgroups.limits(*process, &mut seen);
+            if let Ok(Some(Limits { cgroup: Some(cgroup), .. })) = &found
+                && let Err(error) = self.ooms.count(&self.cgroups, &cgroup.path)
+            {
+                self.failed.say(error);
+            }
             self.report_if(found.map(|found| found.map(|limits| Input::Limits(*process, limits))))
         })
     }

@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod cases;
+mod deaths;
 mod detached;
 mod limits;
 mod lineage;
