@@ -1,8 +1,8 @@
 //! The ceilings of each process: its cgroup's, and that of its heap.
 //!
 //! What stands in argv is known at the exec. For the rest somebody has to look at /proc, which costs about 50 µs: so only
-//! at processes that have lived for a moment (most tools have not), at agents and node programs at once, and at large ones again now and
-//! then, since a process may be moved to another cgroup, and a cgroup's limit may be changed.
+//! at processes that have lived for a moment (most tools have not), at agents and node programs at once, and at agents and
+//! large processes again now and then, since a process may be moved to another cgroup, and a cgroup's limit may be changed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::v8;
 
 /// A process that lives this long is worth a look.
 const WORTH_A_LOOK: Duration = Duration::from_millis(500);
-/// One that costs this much is looked at again, this often.
+/// One that costs this much is looked at again as often as agents are.
 const LARGE: Bytes = Bytes::from_mib(64);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -68,7 +68,8 @@ impl Step<'_> {
             }
         }
         let again = |process: &&Process| {
-            process.limits_asked.is_some_and(|asked| now.since(asked) >= LOOK_AGAIN) && process.cost() >= LARGE
+            process.limits_asked.is_some_and(|asked| now.since(asked) >= LOOK_AGAIN)
+                && (process.is_agent() || process.cost() >= LARGE)
         };
         due.extend(self.engine.table.living().filter(again).map(|process| process.id));
         // One that forked and then executed something waits twice.

@@ -87,8 +87,12 @@ fn heap_limit_of(name: &str, options: &str) -> Option<Bytes> {
     fs::copy("/bin/sleep", &program).unwrap();
     let mut command = Command::new(&program);
     let subject = Subject::spawn(command.arg("60").env("NODE_OPTIONS", options).env("SECRET", "x"));
-    let exe = format!("/proc/{}/exe", subject.process.pid);
-    eventually("the exec", || fs::read_link(&exe).is_ok_and(|exe| same_file(&exe, &program)));
+    let proc = format!("/proc/{}", subject.process.pid);
+    // The new program is there before its environment is.
+    eventually("the end of the exec", || {
+        fs::read_link(format!("{proc}/exe")).is_ok_and(|exe| same_file(&exe, &program))
+            && fs::read(format!("{proc}/environ")).is_ok_and(|environment| !environment.is_empty())
+    });
     Cgroups::of_host().limits(subject.process, &mut Seen::new()).unwrap().unwrap().v8_heap
 }
 

@@ -265,7 +265,8 @@ fn session_summary(
             text.push_str(&format!(" {}", death.facts.summary));
             let others = deaths.len() - 1;
             if others > 0 {
-                text.push_str(&format!(" {} more of its processes did not end as usual.", others));
+                let more = count(others as u64, "death", "deaths");
+                text.push_str(&format!(" {more} besides in it can be looked at by pid."));
             }
         }
         None => text.push_str(" No process of it is remembered to have died in an unusual way."),

@@ -42,6 +42,10 @@ const RECENT: usize = 1_000;
 const KEPT: usize = 2_000;
 /// Companions that are told.
 const TOLD: usize = 10;
+/// Deaths before and after one that are looked at for its companions, and deaths that are judged in one go: when thousands
+/// die at once, that must not keep the engine from what lives.
+const AROUND: usize = 500;
+const AT_ONCE: usize = 500;
 
 /// The dead that are remembered. About 400 bytes each.
 #[derive(Debug, Default)]
@@ -85,6 +89,16 @@ impl Deaths {
         self.recent.iter().rev().chain(self.kept.iter().rev())
     }
 
+    /// Those that died shortly before and after one; of an older one, all that are remembered.
+    fn around(&self, dead: &Dead) -> Box<dyn Iterator<Item = &Dead> + '_> {
+        if self.recent.front().is_none_or(|oldest| dead.heard < oldest.heard) {
+            return Box::new(self.all());
+        }
+        let middle = self.recent.partition_point(|other| other.heard < dead.heard);
+        let end = (middle + AROUND).min(self.recent.len());
+        Box::new(self.recent.range(middle.saturating_sub(AROUND)..end))
+    }
+
     /// How many deaths are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
@@ -123,7 +137,8 @@ impl Step<'_> {
     pub(super) fn tick_deaths(&mut self) {
         let now = self.now;
         let deaths = &self.engine.deaths;
-        let due = deaths.recent.iter().skip(deaths.told).take_while(|dead| now.since(dead.heard) >= SETTLED).count();
+        let due = deaths.recent.iter().skip(deaths.told).take_while(|dead| now.since(dead.heard) >= SETTLED);
+        let due = due.take(AT_ONCE).count();
         for at in deaths.told..deaths.told + due {
             let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
             let (when, process, session) = (dead.at, dead.id, dead.session);
@@ -198,13 +213,18 @@ impl Engine {
     fn died_with(&self, dead: &Dead) -> (Vec<Companion>, u64) {
         let mut others: Vec<&Dead> = self
             .deaths
-            .all()
+            .around(dead)
             .filter(|other| apart(other, dead.at) <= TOGETHER && other.id != dead.id)
             .filter(|other| (other.session.is_some() && other.session == dead.session) || other.is_worth_knowing())
             .collect();
-        others.sort_by_key(|other| (!other.is_worth_knowing(), apart(other, dead.at), other.id));
+        let rank = |other: &&Dead| (!other.is_worth_knowing(), apart(other, dead.at), other.id);
         let count = others.len() as u64;
-        (others.into_iter().take(TOLD).map(|other| companion(other, dead.at)).collect(), count)
+        if others.len() > TOLD {
+            others.select_nth_unstable_by_key(TOLD, rank);
+            others.truncate(TOLD);
+        }
+        others.sort_by_key(rank);
+        (others.into_iter().map(|other| companion(other, dead.at)).collect(), count)
     }
 }
 

@@ -58,12 +58,13 @@ fn a_candidate_that_is_no_agent_is_not_looked_at() {
 }
 
 #[test]
-fn a_large_process_is_looked_at_again_now_and_then() {
+fn agents_and_large_processes_are_looked_at_again_now_and_then() {
     let mut world = World::new();
     let agent = world.claude();
-    world.memory(agent, Bytes::from_mib(300));
+    let [small, large] = [(); 2].map(|()| world.spawn(agent, &["/usr/bin/node", "/x/server.js"]));
+    world.memory(large, Bytes::from_mib(300));
     world.wait(Duration::from_secs(65));
-    assert_eq!(times_asked(&world, agent), 3);
+    assert_eq!([agent, small, large].map(|process| times_asked(&world, process)), [3, 1, 3]);
 }
 
 #[test]
