@@ -15,12 +15,14 @@
 )]
 
 mod binaries;
+mod cgroup;
 mod daemon;
 mod http;
 mod proc;
 mod stage;
 
 pub use binaries::{Binaries, binaries};
+pub use cgroup::Cgroup;
 pub use daemon::{Answer, Daemon, Look, Options};
 pub use http::{Response, get, post, raw, raw_tcp};
 pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, proportional_bytes};

@@ -21,3 +21,6 @@ pub mod daemon;
 pub mod engine;
 pub mod host;
 pub mod kernel;
+
+mod signals;
+mod units;

@@ -2,11 +2,16 @@
 //!
 //! Bytes are integers, moments are RFC 3339 strings, spans are seconds as numbers.
 
+mod death;
 mod event;
 mod finding;
 mod status;
 mod tree;
 
+pub use death::{
+    Cause, Certainty, Companion, Death, DeathFacts, Explanation, HeapLimit, Holder, HostThen, Large, MemoryThen,
+    OomKill, OomScope, Relation, Sender, SessionBrief,
+};
 pub use event::{Event, Events};
 pub use finding::{Finding, FindingKind, Findings, Severity};
 pub use status::{Capability, Counts, Host, Status, Tracking};

@@ -111,6 +111,22 @@ Examples:
         target: Target,
     },
 
+    /// Why a process or a session died, or why it was found
+    #[command(after_help = "\
+Of the dead: exit code or signal and who sent it, the OOM killer and who held the memory, a full V8 heap, peak and growth,
+the host's memory then, and what died within a second. Of the living: what was found, with the evidence. A plain number is
+a pid, or else the number of a session, as in `adopt`. The daemon remembers a bounded number of deaths.
+
+Examples:
+  watchdogctl explain 41231
+  watchdogctl explain session:3
+  watchdogctl explain pid:41231 --json | jq '.deaths[0] | {cause, sender, oom}'")]
+    Explain {
+        /// A pid, a session's number, `pid:N` or `session:N`
+        #[arg(value_name = "PID|SESSION")]
+        target: Target,
+    },
+
     /// Works on configuration files; needs no daemon
     #[command(subcommand)]
     Config(ConfigCommand),

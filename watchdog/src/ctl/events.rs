@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::output::Output;
 use super::show::{Ink, Screen, clock, count, evidence_pairs, safe_json, short_command, size, visible};
 use crate::api::{Event, Events};
+use crate::signals;
 
 pub(super) async fn run(client: &Client, since: Option<Duration>, output: &mut Output<'_>) -> Result<(), Failure> {
     let answer = client.get::<Events>(&path(since, false)).await?;
@@ -80,7 +81,7 @@ fn detail(event: &Event, screen: &Screen) -> String {
         }
         "exit" => {
             let how = match (number("exit_code"), number("signal")) {
-                (_, Some(signal)) => format!("killed by {}", signal_name(signal)),
+                (_, Some(signal)) => format!("killed by {}", signals::name(signal)),
                 (Some(code), None) => format!("exit code {code}"),
                 (None, None) => "seen to be gone".into(),
             };
@@ -93,9 +94,10 @@ fn detail(event: &Event, screen: &Screen) -> String {
             let sender = number("sender_pid").map_or_else(String::new, |pid| format!(" from {pid}"));
             let ignored = members.get("delivered") == Some(&Value::Bool(false));
             let outcome = if ignored { ", ignored or pending already" } else { "" };
-            let signal = number("signal").map_or_else(|| "a signal".into(), signal_name);
+            let signal = number("signal").map_or_else(|| "a signal".into(), signals::name);
             format!("{signal}{sender} ({}){outcome}", text("sender_comm"))
         }
+        "death" => text("summary").to_owned(),
         "finding" => {
             let id = number("finding").map_or_else(String::new, |id| format!("#{id} "));
             format!("{id}{} {}: {}", text("kind"), text("change"), text("summary"))
@@ -103,32 +105,6 @@ fn detail(event: &Event, screen: &Screen) -> String {
         _ => return evidence_pairs(members, screen),
     };
     visible(&told).into_owned()
-}
-
-/// The signals that end processes, by name.
-fn signal_name(signal: u64) -> String {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return format!("signal {signal}"),
-    };
-    name.into()
 }
 
 #[cfg(test)]

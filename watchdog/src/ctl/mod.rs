@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod doctor;
 mod events;
+mod explain;
 mod failure;
 mod findings;
 mod output;
@@ -67,6 +68,7 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
             Command::Events { follow: false, since } => events::run(&client, *since, output).await?,
             Command::Findings { all } => findings::run(&client, *all, output).await?,
             Command::Adopt { target } => adopt::run(&client, *target, output).await?,
+            Command::Explain { target } => explain::run(&client, *target, output).await?,
             Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,
             Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
         }

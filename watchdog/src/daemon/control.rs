@@ -21,7 +21,8 @@ use super::metrics::{DOOR_CONTROL, Metrics};
 use super::request::{AdoptError, Asker, NoAnswer, Request};
 use super::since;
 use crate::api::Subject;
-use crate::engine::id::Uid;
+use crate::engine::deaths;
+use crate::engine::id::{Pid, SessionId, Uid};
 use crate::engine::view::Viewer;
 
 /// Most bytes of a request's body. The only one there is names a pid.
@@ -34,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again"}"#;
 /// What is said to whoever asks for something else.
 const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
-GET /v1/events[?since=30s][&follow=true], POST /v1/adopt";
+GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], POST /v1/adopt";
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +128,7 @@ fn router(asker: Asker) -> Router {
         .route("/v1/tree", get(tree))
         .route("/v1/findings", get(findings))
         .route("/v1/events", get(events))
+        .route("/v1/explain", get(explain))
         .route("/v1/adopt", post(adopt))
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("not with this method; there are: {PATHS}"))
@@ -206,6 +208,41 @@ async fn events(
         ("application/json", Lines::document(events))
     };
     Ok(([("content-type", kind)], Body::new(lines)).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExplainQuery {
+    pid: Option<u32>,
+    session: Option<u64>,
+}
+
+async fn explain(
+    State(asker): State<Asker>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<ExplainQuery>, QueryRejection>,
+) -> Answer {
+    let (who, unknown) = match query?.0 {
+        ExplainQuery { pid: Some(pid), session: None } => {
+            let unknown = "it was in no session, or died too long ago: `watchdogctl tree` lists the living";
+            (deaths::Subject::Pid(Pid(pid)), format!("nothing is known of a process {pid}: {unknown}"))
+        }
+        ExplainQuery { pid: None, session: Some(session) } => {
+            let unknown = "there was none, or it ended too long ago: `watchdogctl tree` lists those there are";
+            (
+                deaths::Subject::Session(SessionId(session)),
+                format!("nothing is known of a session {session}: {unknown}"),
+            )
+        }
+        ExplainQuery { .. } => {
+            let expected = "name one process or one session: /v1/explain?pid=123 or /v1/explain?session=4";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, expected));
+        }
+    };
+    match asker.ask(|reply| Request::Explain(viewer, who, reply)).await? {
+        Some(explanation) => Ok(json(&explanation)),
+        None => Err(Refusal::new(StatusCode::NOT_FOUND, unknown)),
+    }
 }
 
 async fn adopt(

@@ -76,6 +76,9 @@ impl Core {
             | Input::Zombies(_)
             | Input::Containers(..)
             | Input::Inspected(..)
+            | Input::Limits(..)
+            | Input::OomSeen(_)
+            | Input::Watchdog(_)
             | Input::Adopt(_)
             | Input::Tick => {}
         }
@@ -120,6 +123,9 @@ impl Core {
             Request::Findings { viewer, all, reply } => {
                 drop(reply.send(self.with_naming(|engine, naming| engine.findings(viewer, naming, all))));
             }
+            Request::Explain(viewer, who, reply) => {
+                drop(reply.send(self.with_naming(|engine, naming| engine.explain(viewer, naming, now, who))));
+            }
             Request::Events(viewer, since, reply) => drop(reply.send(self.journal.read(viewer, since))),
             Request::Follow(viewer, since, reply) => drop(reply.send(self.journal.follow(viewer, since))),
             Request::Adopt(viewer, subject, reply) => {
@@ -144,6 +150,7 @@ impl Core {
             match effect {
                 Effect::Journal(entry) => self.record(&entry, subject),
                 Effect::Latency(latency) => self.metrics.latency(latency),
+                Effect::Died(death) => self.metrics.death(death.facts.cause),
                 other => effects.push(other),
             }
         }
@@ -261,7 +268,17 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::MemoryStep(sample) => Some(sample.process),
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
         },
-        Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
-        Input::Lost(_) | Input::Scan(_) | Input::Samples(_) | Input::Zombies(_) | Input::Host(_) | Input::Tick => None,
+        Input::Inspected(process, _)
+        | Input::Containers(process, _)
+        | Input::Limits(process, _)
+        | Input::Adopt(process) => Some(*process),
+        Input::Lost(_)
+        | Input::Scan(_)
+        | Input::Samples(_)
+        | Input::Zombies(_)
+        | Input::OomSeen(_)
+        | Input::Watchdog(_)
+        | Input::Host(_)
+        | Input::Tick => None,
     }
 }

@@ -232,6 +232,9 @@ fn describe(what: &Happening) -> (&'static str, Map<String, Value>) {
             }),
         ),
         Happening::Oom { comm } => ("oom", json!({ "comm": comm })),
+        Happening::Died { cause, summary } => {
+            ("death", json!({ "cause": cause, "summary": bounded(summary, TEXT_BYTES) }))
+        }
         Happening::Finding { finding, kind, change, summary } => (
             "finding",
             json!({ "finding": finding.0, "kind": kind, "change": change, "summary": bounded(summary, TEXT_BYTES) }),

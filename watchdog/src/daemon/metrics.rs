@@ -7,7 +7,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::api::FindingKind;
+use crate::api::{Cause, FindingKind};
 use crate::engine::input::{HostMemory, KernelEvent};
 use crate::engine::view::Gauges;
 
@@ -36,6 +36,7 @@ pub(super) struct Metrics {
     events: IntCounterVec,
     lost: IntCounter,
     latency: Histogram,
+    deaths: IntCounterVec,
     refused: IntCounterVec,
     states: States,
 }
@@ -73,6 +74,11 @@ impl Metrics {
                 "From the kernel's time of the cause to the opening of the finding.",
                 vec![0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0],
             )?,
+            deaths: make.counters(
+                "deaths_total",
+                "Deaths that are worth remembering, by cause: agents, and whatever did not end well.",
+                &["cause"],
+            )?,
             refused: make.counters(
                 "refused_connections_total",
                 "Connections closed at once because too many were open, by door.",
@@ -88,6 +94,9 @@ impl Metrics {
             .set(1);
         for kind in EVENT_TYPES {
             metrics.events.with_label_values(&[kind]);
+        }
+        for cause in Cause::ALL {
+            metrics.deaths.with_label_values(&[cause.name()]);
         }
         for door in [DOOR_CONTROL, DOOR_METRICS] {
             metrics.refused.with_label_values(&[door]);
@@ -122,6 +131,11 @@ impl Metrics {
     /// A finding opened this long after its cause.
     pub(super) fn latency(&self, latency: Duration) {
         self.latency.observe(latency.as_secs_f64());
+    }
+
+    /// Counts a death that is worth remembering.
+    pub(super) fn death(&self, cause: Cause) {
+        self.deaths.with_label_values(&[cause.name()]).inc();
     }
 
     /// Counts a connection that was closed at once.

@@ -14,7 +14,8 @@ use super::pump::{Pump, Rings};
 use super::request::Request;
 use crate::api::Tracking;
 use crate::config::Config;
-use crate::host::capability;
+use crate::engine::input::Input;
+use crate::host::{self, capability, clock};
 use crate::kernel::Streams;
 
 /// Stack of the thread. Only what is touched counts.
@@ -74,7 +75,9 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
-    let core = Core::new(config, metrics, facts);
+    let mut core = Core::new(config, metrics, facts);
+    let own = host::this_process().map_err(io::Error::other)?;
+    core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new());
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
 }
 

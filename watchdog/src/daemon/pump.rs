@@ -221,20 +221,27 @@ impl Pump {
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
-        let mut looks = Vec::new();
+        let (mut looks, mut limits) = (Vec::new(), Vec::new());
         for effect in effects {
             match effect {
                 Effect::Track(process, lineage) => self.order(Order::Track(process, lineage))?,
                 Effect::Untrack(process) => self.order(Order::Untrack(process))?,
                 Effect::CloseWatch(on) => self.order(Order::CloseWatch(on))?,
                 Effect::Inspect(process) => looks.push(process),
+                Effect::FindLimits(process) => limits.push(process),
                 Effect::Rescan => self.rescan.want(),
                 Effect::MeasureShared(process) => self.probe(Probe::Shared(process))?,
                 Effect::FindContainers { client, from, to } => self.probe(Probe::Containers { client, from, to })?,
-                Effect::Journal(_) | Effect::Latency(_) => {
+                Effect::LookIntoOom { number, victim, cgroup, others } => {
+                    self.probe(Probe::Oom { number, victim, cgroup, others })?;
+                }
+                Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) => {
                     debug_assert!(false, "the core keeps these to itself");
                 }
             }
+        }
+        if !limits.is_empty() {
+            self.probe(Probe::Limits(limits))?;
         }
         if looks.is_empty() {
             return Ok(());

@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::journal::Feed;
 use super::metrics::Scrape;
-use crate::api::{Adopted, Findings, Status, Subject, Tree};
+use crate::api::{self, Adopted, Explanation, Findings, Status, Tree};
 use crate::config::Config;
+use crate::engine::deaths::Subject;
 use crate::engine::id::BootTime;
 use crate::engine::view::Viewer;
 
@@ -38,12 +39,14 @@ pub(super) enum Request {
         /// Where the answer goes.
         reply: Reply<Findings>,
     },
+    /// Why a process or a session died or was found; `None` when nothing is known of it.
+    Explain(Viewer, Subject, Reply<Option<Explanation>>),
     /// Events since a moment, or all that are left.
     Events(Viewer, Option<BootTime>, Reply<VecDeque<Bytes>>),
     /// Events since a moment and those to come, or only those.
     Follow(Viewer, Option<BootTime>, Reply<Feed>),
     /// A person says that processes are meant to stay.
-    Adopt(Viewer, Subject, Reply<Result<Adopted, AdoptError>>),
+    Adopt(Viewer, api::Subject, Reply<Result<Adopted, AdoptError>>),
     /// The states of `/metrics`.
     Scrape(Reply<Scrape>),
     /// Whether the table has been built.

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{BootTime, FindingId, ProcessId, SessionId};
+use super::deaths::Death;
+use super::id::{BootTime, FindingId, Pid, ProcessId, SessionId};
 use super::input::{ExitStatus, Image, Lineage};
+use crate::api::Cause;
 
 /// One thing that the engine asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,23 @@ pub enum Effect {
         /// No container of the client is younger.
         to: BootTime,
     },
+    /// Look for the ceilings of the process's memory, and answer with [`Input::Limits`](super::input::Input::Limits); not
+    /// at all when it is gone.
+    FindLimits(ProcessId),
+    /// The OOM killer made its choice: look for what it leaves, at once, since cgroups go with their last process, and answer
+    /// with [`Input::OomSeen`](super::input::Input::OomSeen).
+    LookIntoOom {
+        /// The choice's number.
+        number: u64,
+        /// The victim.
+        victim: Pid,
+        /// The tightest cgroup above it, as far as that is known.
+        cgroup: Option<String>,
+        /// Whose oom_score_adj is wanted besides.
+        others: Vec<Pid>,
+    },
+    /// A process of a session died, or the OOM killer took another, in a way that is worth remembering.
+    Died(Box<Death>),
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
     /// Write into the journal.
@@ -97,6 +116,13 @@ pub enum Happening {
     Oom {
         /// Its comm.
         comm: String,
+    },
+    /// Why a process died, a second after its exit.
+    Died {
+        /// In one word.
+        cause: Cause,
+        /// In one paragraph.
+        summary: String,
     },
     /// A finding opened, changed, or closed.
     Finding {

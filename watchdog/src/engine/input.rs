@@ -24,6 +24,13 @@ pub enum Input {
     Containers(ProcessId, Vec<Container>),
     /// What /proc says about one process that a verdict is to be made of; `None` when it is gone.
     Inspected(ProcessId, Option<Inspection>),
+    /// The ceilings of a process's memory; the answer to [`Effect::FindLimits`](super::effect::Effect::FindLimits).
+    Limits(ProcessId, Limits),
+    /// What could be learned of a choice of the OOM killer; the answer to
+    /// [`Effect::LookIntoOom`](super::effect::Effect::LookIntoOom).
+    OomSeen(OomSeen),
+    /// Who we are: what we do to others is our own doing. Told once, at the start.
+    Watchdog(ProcessId),
     /// Memory of the host.
     Host(HostMemory),
     /// A person says that a process is meant to stay.
@@ -149,6 +156,8 @@ pub struct Oom {
     pub comm: String,
     /// Whose allocation it was that failed.
     pub trigger: Pid,
+    /// The victim's user, where the kernel tells more than a pid.
+    pub uid: Option<Uid>,
 }
 
 /// A signal on its way.
@@ -324,6 +333,53 @@ pub struct Container {
     pub runtime: String,
     /// comm of its first process.
     pub comm: String,
+}
+
+/// The ceilings of a process's memory, the host's own aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The tightest limit of its cgroup and those above it; `None` where there is none, or no cgroup v2.
+    pub cgroup: Option<CgroupLimit>,
+    /// The limit of V8's heap (its old generation), where argv or NODE_OPTIONS state one.
+    pub v8_heap: Option<Bytes>,
+}
+
+/// A cgroup with a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupLimit {
+    /// Its path below the root of the hierarchy: `/user.slice/…`.
+    pub path: String,
+    /// memory.max
+    pub max: Bytes,
+    /// memory.current when it was looked at: page cache is part of it.
+    pub current: Bytes,
+}
+
+/// What could be learned of a choice of the OOM killer right after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OomSeen {
+    /// The choice's number, as the effect gave it.
+    pub number: u64,
+    /// The victim's comm, if it was still there.
+    pub comm: Option<String>,
+    /// The cgroups above the victim that have counters, from the inside out.
+    pub cgroups: Vec<OomCgroup>,
+    /// Those are all: when none of them ran out of memory, the host did.
+    pub complete: bool,
+    /// oom_score_adj of those who were asked for and still there.
+    pub scores: Vec<(Pid, i32)>,
+}
+
+/// A cgroup above a victim of the OOM killer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OomCgroup {
+    /// Its path below the root of the hierarchy.
+    pub path: String,
+    /// memory.max; `None` where it has no limit.
+    pub max: Option<Bytes>,
+    /// It has just run out of memory (`oom` of memory.events.local went up); `None` when it has at some time, and nobody
+    /// counted before.
+    pub hit: Option<bool>,
 }
 
 /// Memory of the host: /proc/meminfo and /proc/pressure/memory.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Step;
+use super::deaths::Trail;
 use super::effect::{Effect, Happening};
 use super::id::{BootTime, Bytes, Pid, ProcessId};
 use super::input::{Exec, Exit, ExitStatus, Fork, Inspection, Memory, Oom, Signal};
@@ -67,7 +68,9 @@ impl Step<'_> {
             // The exec let go of the old program's memory; its peak was the old program's too.
             known.memory = Memory::default();
             known.peak = Bytes(0);
+            known.trail = Trail::default();
             self.reclassify(process);
+            self.limits_unknown(process);
         }
         self.judge(process);
         self.may_be_orphan(process);
@@ -110,6 +113,7 @@ impl Step<'_> {
         }
         let Some(dead) = self.engine.table.get(process) else { return };
         let (session, peak_bytes) = (dead.session, dead.peak.0);
+        self.died(process, at);
         if let Some(dead) = self.engine.table.get_mut(process) {
             dead.memory = Memory::default();
         }
@@ -123,11 +127,13 @@ impl Step<'_> {
 
     pub(super) fn oom(&mut self, oom: Oom) {
         self.engine.oom_kills += 1;
+        self.note_oom(&oom);
         let process = oom.process.or_else(|| self.engine.process(oom.pid));
         self.journal(oom.at, process, Happening::Oom { comm: oom.comm });
     }
 
     pub(super) fn signal(&mut self, signal: Signal) {
+        self.note_signal(&signal);
         let what = Happening::Signal {
             signal: signal.signal,
             sender: signal.sender,

@@ -112,6 +112,7 @@ impl Step<'_> {
             session.members += 1;
             session.ended = None;
         }
+        self.limits_unknown(process);
     }
 
     /// A pid is given out again only when its last holder is gone, whose exit must have been lost.

@@ -51,6 +51,8 @@ impl Step<'_> {
         if known.remember(sample.memory) {
             self.engine.sharing.changed();
         }
+        let cost = known.cost();
+        known.trail.pass(sample.at, cost);
         if let Some(ppid) = sample.ppid {
             known.ppid = ppid;
         }
@@ -59,7 +61,7 @@ impl Step<'_> {
             known.comm = comm;
         }
         let hung_up = sample.tty == Some(false) && known.inspection.as_deref().is_some_and(|seen| seen.tty);
-        let (id, cost, executed) = (known.id, known.cost(), !known.forked);
+        let (id, executed) = (known.id, !known.forked);
         self.grew(id, sample.at, cost);
         if hung_up {
             self.terminal_may_be_gone(id);

@@ -4,9 +4,11 @@
 //! lets the detectors look at what changed ([`detect`]), and appends the [`Effect`]s that follow.
 
 pub mod classify;
+pub mod deaths;
 pub mod effect;
 pub mod id;
 pub mod input;
+pub mod v8;
 pub mod view;
 
 mod closewatch;
@@ -14,6 +16,7 @@ mod detect;
 mod finding;
 mod keep;
 mod lifecycle;
+mod limits;
 mod membership;
 mod memory;
 mod merge;
@@ -56,6 +59,8 @@ pub struct Engine {
     close_watch: closewatch::CloseWatchState,
     sharing: memory::Sharing,
     merge: merge::Merge,
+    ceilings: limits::Ceilings,
+    deaths: deaths::Deaths,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -77,6 +82,8 @@ impl Engine {
             close_watch: closewatch::CloseWatchState::default(),
             sharing: memory::Sharing::default(),
             merge: merge::Merge::default(),
+            ceilings: limits::Ceilings::default(),
+            deaths: deaths::Deaths::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -93,6 +100,9 @@ impl Engine {
             Input::Zombies(zombies) => step.engine.table.set_zombies(&zombies, now),
             Input::Containers(client, containers) => step.containers(client, containers),
             Input::Inspected(process, inspection) => step.inspected(process, inspection),
+            Input::Limits(process, limits) => step.limits(process, limits),
+            Input::OomSeen(seen) => step.oom_seen(seen),
+            Input::Watchdog(process) => step.engine.deaths.watchdog = Some(process),
             Input::Host(host) => step.host(host),
             Input::Adopt(process) => step.adopt(process),
             Input::Tick => step.tick(),
@@ -191,6 +201,8 @@ impl Step<'_> {
         self.tick_abandoned();
         self.tick_external();
         self.measure_shared();
+        self.tick_limits();
+        self.tick_deaths();
         self.review_close_watch();
     }
 

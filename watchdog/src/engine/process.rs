@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::classify::Program;
+use super::deaths::{Note, Trail};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
-use super::input::{ExitStatus, Image, Inspection, Memory};
+use super::input::{ExitStatus, Image, Inspection, Limits, Memory};
 use crate::api::ProcessKind;
 
 /// A process of a session, alive or (for the sake of its children) dead.
@@ -39,6 +40,14 @@ pub(super) struct Process {
     pub(super) memory: Memory,
     pub(super) peak: Bytes,
     pub(super) shared: Shared,
+    /// The ceilings of its memory, as far as they are known.
+    pub(super) limits: Option<Box<Limits>>,
+    /// When its program's ceilings were last asked for.
+    pub(super) limits_asked: Option<BootTime>,
+    /// Where its memory has been since its exec.
+    pub(super) trail: Trail,
+    /// Signals that it was sent lately and that end processes.
+    pub(super) signals: Vec<Note>,
     pub(super) inspection: Option<Box<Inspection>>,
     /// A person said that it is meant to stay.
     pub(super) adopted: bool,
@@ -129,6 +138,10 @@ impl Process {
             memory: Memory::default(),
             peak: Bytes::default(),
             shared: Shared::default(),
+            limits: None,
+            limits_asked: None,
+            trail: Trail::default(),
+            signals: Vec::new(),
             inspection: None,
             adopted: false,
             verdict: Verdict::Clear,

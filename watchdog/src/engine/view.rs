@@ -179,7 +179,7 @@ impl Engine {
         order
     }
 
-    fn row(&self, process: &Process) -> api::Process {
+    pub(super) fn row(&self, process: &Process) -> api::Process {
         let kept_because = match &process.verdict {
             Verdict::Kept(because) => Some(because.clone()),
             Verdict::Clear | Verdict::Unknown(_) => None,
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// A session runs while its agent does, unless that agent was itself left behind by the one around it.
-    fn state(&self, session: &Session) -> SessionState {
+    pub(super) fn state(&self, session: &Session) -> SessionState {
         let orphan = |process: &Process| matches!(self.standing(process), Standing::Orphan { .. });
         match self.agent_of(session.id) {
             Some(agent) if orphan(agent) => SessionState::Orphaned,
@@ -238,7 +238,7 @@ fn shown(process: &Process) -> bool {
     process.alive() || process.zombie()
 }
 
-fn shown_finding(finding: &super::finding::Finding, naming: &Naming<'_>) -> api::Finding {
+pub(super) fn shown_finding(finding: &super::finding::Finding, naming: &Naming<'_>) -> api::Finding {
     let seen = &finding.seen;
     api::Finding {
         id: finding.id.0,

@@ -3,6 +3,8 @@
 //! - [`clock`]: the time that everything is told in
 //! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
 //! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`statm`], [`shared`]: what a process costs, what the host has, and how often to ask
+//! - [`limits`]: where a process's memory ends
+//! - [`oom`]: what the OOM killer leaves behind
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
 
@@ -13,9 +15,11 @@ mod descriptors;
 mod error;
 mod facts;
 pub mod inspect;
+pub mod limits;
 mod listen;
 pub mod meminfo;
 pub mod memory;
+pub mod oom;
 pub mod poll;
 mod process;
 pub mod sampler;
@@ -30,3 +34,4 @@ mod unix_diag;
 pub mod users;
 
 pub use error::HostError;
+pub use process::this_process;

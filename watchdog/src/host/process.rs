@@ -116,6 +116,19 @@ pub(crate) fn read_up_to(file: impl AsFd, limit: usize, buffer: &mut Vec<u8>) ->
     Ok(())
 }
 
+/// Who we are.
+///
+/// # Errors
+/// When /proc is not that of our pid namespace, or cannot be read.
+pub fn this_process() -> Result<ProcessId, HostError> {
+    let pid = Pid(std::process::id());
+    let found = match ProcessDir::open(pid)? {
+        Some(dir) => dir.stat(&mut Vec::new())?,
+        None => None,
+    };
+    found.map(|stat| stat.process).ok_or_else(|| HostError::malformed(format!("/proc/{pid}"), "we are not in there"))
+}
+
 /// All pids of /proc now, in the kernel's (ascending) order; threads are not among them.
 pub(crate) fn pids() -> Result<Vec<Pid>, HostError> {
     let failed = |source: std::io::Error| HostError::io("list", "/proc", source);

@@ -147,6 +147,7 @@ fn oom(record: &OomRecord) -> Oom {
         process: (record.header.start != 0).then(|| process(&record.header)),
         comm: text(&record.comm),
         trigger: Pid(record.trigger),
+        uid: (record.header.start != 0).then_some(Uid(record.header.uid)),
     }
 }
 

@@ -5,7 +5,6 @@ mod escape;
 mod evidence;
 mod screen;
 mod table;
-mod units;
 
 pub(super) use command::short as short_command;
 pub(super) use escape::{json as safe_json, visible};
@@ -13,6 +12,8 @@ pub(super) use evidence::{lines as evidence_lines, pairs as evidence_pairs};
 pub(super) use screen::{Ink, Screen};
 pub(super) use table::{Cell, Column, Table};
 pub(super) use units::{age, clock, count, size, span};
+
+use crate::units;
 
 #[cfg(test)]
 pub(super) mod testing {

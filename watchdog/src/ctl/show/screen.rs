@@ -6,6 +6,7 @@ use std::io::{IsTerminal, stdout};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use unicode_width::UnicodeWidthStr;
 
 /// Where, when and how text is shown. Everything that a rendering depends on besides the data.
 #[derive(Clone, Debug)]
@@ -47,6 +48,26 @@ impl Screen {
             now: Timestamp::now(),
             zone: || TimeZone::try_system().unwrap_or(TimeZone::UTC),
         }
+    }
+
+    /// The text in lines that fit the screen, as far as words allow.
+    #[must_use]
+    pub(crate) fn fold(&self, text: &str) -> String {
+        let Some(width) = self.width else { return text.to_owned() };
+        let mut lines = vec![String::new()];
+        for word in text.split(' ') {
+            let line = lines.last().map_or(0, |line| line.width());
+            if line > 0 && line + 1 + word.width() > width {
+                lines.push(String::new());
+            }
+            if let Some(line) = lines.last_mut() {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+        }
+        lines.join("\n")
     }
 
     /// The text in this ink, if there are colours.

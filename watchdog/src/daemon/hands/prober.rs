@@ -10,8 +10,10 @@ use watchdog_common::NANOS_PER_TICK;
 use super::Report;
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
-use crate::engine::input::{self, Input, Lineage, Memory, Sample};
+use crate::engine::input::{self, Input, Limits, Lineage, Memory, Sample};
 use crate::host::containers::{Container, Runtime};
+use crate::host::limits::{Cgroups, Seen};
+use crate::host::oom::OomCounts;
 use crate::host::shared::SharedSchedule;
 use crate::host::{HostError, clock, containers, memory, scan};
 
@@ -22,6 +24,19 @@ pub(in crate::daemon) enum Probe {
     Scan(HashMap<Pid, (ProcessId, Lineage)>),
     /// The proportional memory of a process, when its turn comes.
     Shared(ProcessId),
+    /// The ceilings of these processes' memory.
+    Limits(Vec<ProcessId>),
+    /// What a choice of the OOM killer leaves.
+    Oom {
+        /// Its number.
+        number: u64,
+        /// The victim.
+        victim: Pid,
+        /// The victim's cgroup, when it was last looked at.
+        cgroup: Option<String>,
+        /// Whose oom_score_adj is wanted besides.
+        others: Vec<Pid>,
+    },
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -39,13 +54,20 @@ struct Ended;
 struct Prober {
     reports: mpsc::Sender<Report>,
     shared: SharedSchedule,
+    cgroups: Cgroups,
+    ooms: OomCounts,
     failed: Grumble,
 }
 
 /// Carries out orders until there is nobody to give or to hear.
 pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report>) {
-    let shared = SharedSchedule::default();
-    let mut prober = Prober { reports, shared, failed: Grumble::default() };
+    let mut prober = Prober {
+        reports,
+        shared: SharedSchedule::default(),
+        cgroups: Cgroups::of_host(),
+        ooms: OomCounts::default(),
+        failed: Grumble::default(),
+    };
     loop {
         let order = match prober.shared.due() {
             Some(due) => orders.recv_timeout(due.since(clock::now())),
@@ -57,6 +79,11 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 // Refused when it was measured a short while ago; the engine asks again when it still wants to know.
                 let _ = prober.shared.request(clock::now(), process);
                 Ok(())
+            }
+            Ok(Probe::Limits(processes)) => prober.limits(&processes),
+            Ok(Probe::Oom { number, victim, cgroup, others }) => {
+                let seen = prober.ooms.look(&prober.cgroups, number, victim, cgroup.as_deref(), &others);
+                prober.report_if(seen.map(|seen| Some(Input::OomSeen(seen))))
             }
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));
@@ -90,6 +117,19 @@ impl Prober {
             }
         };
         self.reports.blocking_send(report).map_err(|_| Ended)
+    }
+
+    fn limits(&mut self, processes: &[ProcessId]) -> Result<(), Ended> {
+        let mut seen = Seen::new();
+        processes.iter().try_for_each(|process| {
+            let found = self.cgroups.limits(*process, &mut seen);
+            if let Ok(Some(Limits { cgroup: Some(cgroup), .. })) = &found
+                && let Err(error) = self.ooms.count(&self.cgroups, &cgroup.path)
+            {
+                self.failed.say(error);
+            }
+            self.report_if(found.map(|found| found.map(|limits| Input::Limits(*process, limits))))
+        })
     }
 
     fn measure(&mut self, process: ProcessId) -> Result<Option<Input>, HostError> {

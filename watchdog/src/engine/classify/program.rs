@@ -273,6 +273,11 @@ impl<'a> Program<'a> {
         Some(&inside[..end]).filter(|package| *package != ".bin")
     }
 
+    /// node runs it, and with node V8.
+    pub(crate) fn runs_on_node(&self) -> bool {
+        self.runtime == Some(Runtime::Node)
+    }
+
     /// The n-th argument, or nothing.
     pub(crate) fn arg(&self, n: usize) -> &str {
         self.args.get(n).copied().unwrap_or_default()

@@ -2,7 +2,9 @@
 
 mod abandoned;
 mod cases;
+mod deaths;
 mod detached;
+mod limits;
 mod lineage;
 mod merge;
 mod model;

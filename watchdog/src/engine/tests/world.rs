@@ -123,6 +123,11 @@ impl World {
     }
 
     pub(super) fn end(&mut self, process: ProcessId, status: ExitStatus) {
+        self.end_after(process, status, None);
+    }
+
+    /// Ends a process whose highest resident set the kernel knows.
+    pub(super) fn end_after(&mut self, process: ProcessId, status: ExitStatus, peak: Option<Bytes>) {
         self.living.remove(&process);
         for (ppid, _) in self.living.values_mut() {
             if *ppid == process.pid {
@@ -130,7 +135,7 @@ impl World {
             }
         }
         if self.tracked.remove(&process).is_some() {
-            let exit = Exit { at: self.now, process, status: Some(status), peak: None };
+            let exit = Exit { at: self.now, process, status: Some(status), peak };
             self.tell(Input::Kernel(KernelEvent::Exit(exit)));
         }
     }

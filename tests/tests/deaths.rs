@@ -1,0 +1,185 @@
+//! Given processes that die in every way, the daemon says why, and who had a part in it.
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use watchdog_tests::{Cgroup, Daemon, Options, ProcessId, Stage, as_user, get, in_guest, limit, poll, seconds};
+
+const MIB: u64 = 1024 * 1024;
+const NOBODY: u32 = 65_534;
+
+/// What is said of a process once it is dead, or has been judged.
+fn death(daemon: &Daemon, process: ProcessId, within: Duration) -> Value {
+    let found = poll(within, || {
+        let answer = daemon.ctl(&["explain", &format!("pid:{}", process.pid)]);
+        (answer.code == 0).then(|| answer.json()["deaths"][0].clone()).filter(Value::is_object)
+    });
+    found.unwrap_or_else(|| panic!("nothing of the death of {process}\n{}", daemon.describe(Some(&daemon.look()))))
+}
+
+fn helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId) {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent(&format!("spawn helper [ report helper {script} ] hold"));
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
+    (stage, daemon, agent, helper)
+}
+
+#[test]
+fn a_strangers_sigterm_names_the_stranger() {
+    let (stage, daemon, _, helper) = helper("hold");
+
+    stage.signal(helper, Signal::TERM);
+
+    let death = death(&daemon, helper, seconds(5.0));
+    assert_eq!((&death["cause"], &death["signal"]), (&"killed".into(), &15.into()), "{death:#}");
+    let sender = &death["sender"];
+    assert_eq!(sender["relation"], "stranger", "{death:#}");
+    assert_eq!(sender["pid"], std::process::id(), "{death:#}");
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("our name");
+    assert_eq!(sender["comm"], comm.trim(), "{death:#}");
+    assert_eq!(sender["uid"], rustix::process::getuid().as_raw(), "{death:#}");
+
+    let text = daemon.ctl_text(&["explain", &helper.pid.to_string()]);
+    let said = format!("was ended by SIGTERM, sent by {} (pid {}", comm.trim(), std::process::id());
+    assert!(text.code == 0 && text.stdout.contains(&said), "{text:?}");
+    // A second later it is also in the journal.
+    daemon.eventually(seconds(5.0), "an event of the death", |_| {
+        daemon.events().into_iter().find(|event| event.kind == "death" && event.pid == Some(helper.pid)).map(drop)
+    });
+}
+
+#[test]
+fn a_killer_of_the_same_tree_is_named_with_what_it_runs() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let (script, reports) = (stage.directory().join("reap.sh"), stage.directory().join("reports"));
+    let kill = format!("kill -KILL $(sed -n 's/^victim \\([0-9]*\\) .*/\\1/p' {})\n", reports.display());
+    std::fs::write(&script, kill).expect("the script");
+    stage.agent(&format!(
+        "spawn helper [ report victim hold ] await go program - [ /bin/sh {} ] hold",
+        script.display()
+    ));
+    let victim = stage.reported("victim");
+    daemon.eventually(seconds(2.0), "the victim", |look| look.process(victim).map(drop));
+
+    stage.mark("go");
+
+    let death = death(&daemon, victim, seconds(5.0));
+    assert_eq!((&death["cause"], &death["signal"]), (&"killed".into(), &9.into()), "{death:#}");
+    assert_eq!(death["sender"]["relation"], "same_tree", "{death:#}");
+    assert_eq!(death["sender"]["name"], "reap.sh", "{death:#}");
+    assert_eq!(death["sender"]["session"], death["session"], "{death:#}");
+}
+
+#[test]
+fn a_session_is_explained_by_the_end_of_its_agent() {
+    let (stage, daemon, agent, helper) = helper("hold");
+    let session = daemon.look().session(agent).expect("the session").id;
+    let calm = daemon.ctl_text(&["explain", &format!("session:{session}")]);
+    assert!(calm.code == 0 && calm.stdout.contains("has been running for"), "{calm:?}");
+
+    stage.kill(agent);
+
+    let death = death(&daemon, agent, seconds(5.0));
+    assert_eq!(death["kind"], "agent", "{death:#}");
+    let left = daemon.eventually(seconds(3.0), "the orphan is explained", |_| {
+        let answer = daemon.ctl(&["explain", &format!("pid:{}", helper.pid)]);
+        let explanation = answer.json();
+        (explanation["findings"][0]["kind"] == "orphan").then_some(explanation)
+    });
+    assert!(left["summary"].as_str().expect("text").contains("Found orphan"), "{left:#}");
+    let ended = daemon.ctl_text(&["explain", &format!("session:{session}")]);
+    let said = format!("sent by {}", std::fs::read_to_string("/proc/self/comm").expect("our name").trim());
+    assert!(ended.code == 0 && ended.stdout.contains(&said) && ended.stdout.contains("SIGKILL"), "{ended:?}");
+}
+
+#[test]
+fn what_nobody_knows_is_a_no_and_so_is_what_another_user_may_not_know() {
+    let (stage, daemon, _, helper) = helper("hold");
+    for unknown in ["pid:4194303", "session:99999", "4194303"] {
+        let answer = daemon.ctl_text(&["explain", unknown]);
+        assert_eq!(answer.code, 1, "{answer:?}");
+        assert!(answer.stderr.contains("nothing is known of"), "{answer:?}");
+    }
+    stage.kill(helper);
+    death(&daemon, helper, seconds(5.0));
+    let socket = daemon.socket();
+    let seen = as_user(NOBODY, move || get(&socket, &format!("/v1/explain?pid={}", helper.pid))).expect("an answer");
+    assert_eq!(seen.status, 404, "{}", seen.body);
+}
+
+#[test]
+fn a_victim_of_a_cgroups_limit_names_the_cgroup_and_the_tree_that_filled_it() {
+    let mut stage = Stage::new();
+    let Some(cgroup) = Cgroup::of(&format!("watchdog-{}", stage.agent_name()), 100 * MIB) else { return };
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("report agent await go spawn helper [ sleep 4 report hog leak 40 60 hold ] hold");
+    stage.reported("agent");
+    cgroup.take(agent);
+    stage.mark("go");
+    let hog = stage.reported("hog");
+    let session = daemon.eventually(seconds(2.0), "the hog", |look| look.session_with(hog).map(|session| session.id));
+
+    let death = death(&daemon, hog, limit(Duration::from_secs(40)));
+    // What the host could see of it takes a moment more.
+    std::thread::sleep(seconds(0.5));
+    let death = if death["oom"]["scope"] == "unknown" { self::death(&daemon, hog, seconds(5.0)) } else { death };
+    assert_eq!((&death["cause"], &death["signal"]), (&"oom".into(), &9.into()), "{death:#}");
+    assert!(daemon.events().iter().any(|event| event.kind == "oom" && event.pid == Some(hog.pid)));
+    let oom = &death["oom"];
+    if !cgroup.is_v2() {
+        eprintln!(
+            "this machine's memory cgroups are of version 1, which tells no cgroup: only the kill itself is tested"
+        );
+        assert!(oom["scope"] != "global" || oom["scope_is"] == "inferred", "{death:#}");
+        return;
+    }
+    assert_eq!((&oom["scope"], &oom["scope_is"]), (&"cgroup".into(), &"told".into()), "{death:#}");
+    assert_eq!(oom["cgroup"], cgroup.path(), "{death:#}");
+    assert_eq!(oom["cgroup_max_bytes"], 100 * MIB, "{death:#}");
+    assert_eq!(oom["holders"][0]["session"], session, "{death:#}");
+    let held = oom["holders"][0]["memory_bytes"].as_u64().expect("an amount");
+    assert!((70 * MIB..130 * MIB).contains(&held), "{death:#}");
+    assert_eq!(oom["largest"][0]["pid"], hog.pid, "{death:#}");
+    let text = daemon.ctl_text(&["explain", &hog.pid.to_string()]);
+    assert!(
+        text.stdout.contains(&format!("because its cgroup {} reached its limit of 100 MiB", cgroup.path())),
+        "{text:?}"
+    );
+}
+
+/// Only where the machine is the test's own: it takes all of the memory.
+#[test]
+fn a_victim_of_the_hosts_lack_of_memory_names_the_session_that_took_it() {
+    if !in_guest() {
+        eprintln!("skipped: this test takes all of a machine's memory, and runs in guests only");
+        return;
+    }
+    let mut stage = Stage::new();
+    let config = "[tracking]\nclose_watch = \"always\"\n";
+    let daemon = Daemon::with(&stage, &Options { config, ..Options::default() });
+    stage.agent("spawn helper [ report hog await go leak 400 600 hold ] hold");
+    let hog = stage.reported("hog");
+    let session = daemon.eventually(seconds(2.0), "the hog", |look| look.session_with(hog).map(|session| session.id));
+    // Whatever else is there, this is the one that is taken.
+    std::fs::write(format!("/proc/{}/oom_score_adj", hog.pid), "1000").expect("our own process");
+
+    stage.mark("go");
+
+    death(&daemon, hog, limit(Duration::from_secs(60)));
+    std::thread::sleep(seconds(0.5));
+    let death = death(&daemon, hog, seconds(5.0));
+    assert_eq!(death["cause"], "oom", "{death:#}");
+    let oom = &death["oom"];
+    assert_eq!((&oom["scope"], &oom["scope_is"]), (&"global".into(), &"told".into()), "{death:#}");
+    assert_eq!(oom["holders"][0]["session"], session, "{death:#}");
+    assert!(oom["holders"][0]["memory_bytes"].as_u64().expect("an amount") > 500 * MIB, "{death:#}");
+    // On its way there it had to make room itself.
+    let waited =
+        daemon.events().into_iter().filter(|event| event.kind == "reclaim" && event.pid == Some(hog.pid)).count();
+    assert!(waited > 0, "no wait for reclaim was told\n{}", daemon.log());
+}

@@ -1,0 +1,55 @@
+use serde_json::json;
+
+use super::super::show::testing::{narrow, plain};
+use super::*;
+
+fn death() -> Death {
+    let death = json!({
+        "died_at": "2026-01-02T11:57:00Z", "started_at": "2026-01-02T11:00:00Z",
+        "pid": 41_231, "start_time": 7, "session": 3, "profile": "claude-code", "kind": "mcp-server", "comm": "no\u{1b}de",
+        "name": "server\u{1b}[2J.js", "uid": 1000, "parent_pid": 41_230, "age_seconds": 3_420.0, "exit_code": null,
+        "signal": 9, "cause": "oom", "summary": "server.js (pid 41231) was killed by the kernel's OOM killer.",
+        "sender": null, "origin": null,
+        "oom": {
+            "scope": "cgroup", "scope_is": "told", "cgroup": "/run.scope", "cgroup_max_bytes": 6_442_450_944_u64,
+            "trigger_pid": 9, "trigger_comm": null,
+            "holders": [{"session": 3, "profile": "claude-code", "uid": 1000, "processes": 2, "orphans": 0,
+                         "memory_bytes": 4_294_967_296_u64}],
+            "sessions_bytes": 4_294_967_296_u64, "orphaned_bytes": 0, "orphans": 0, "largest": [], "oom_score_adj": 200
+        },
+        "heap": null, "passed_on_from": null,
+        "memory": {"last_bytes": 541_065_216, "peak_bytes": 545_259_520, "growth_bytes": null, "growth_seconds": null,
+                   "doubled_in_seconds": null, "cgroup_max_bytes": 6_442_450_944_u64},
+        "host": {"total_bytes": 8_589_934_592_u64, "available_bytes": 4_294_967_296_u64, "swap_total_bytes": 0,
+                 "swap_free_bytes": 0, "pressure_some_avg10": 1.5, "pressure_full_avg10": null},
+        "died_with": [{"pid": 41_240, "start_time": 8, "name": "sh", "uid": 1000, "session": 3, "exit_code": 137,
+                       "signal": null, "cause": "failed", "apart_seconds": 0.25, "later": true}],
+        "died_with_count": 1
+    });
+    serde_json::from_value(death).unwrap()
+}
+
+#[test]
+fn a_death_is_a_paragraph_and_its_numbers() {
+    let death = death();
+    let explanation =
+        Explanation { summary: death.facts.summary.clone(), deaths: vec![death], ..Explanation::default() };
+    insta::assert_snapshot!(render(&explanation, &plain()));
+}
+
+#[test]
+fn deaths_of_a_session_are_a_list() {
+    let deaths = vec![death(); 22];
+    let explanation = Explanation { summary: "Session 3 has ended.".into(), deaths, ..Explanation::default() };
+    let text = render(&explanation, &plain());
+    assert!(text.starts_with("Session 3 has ended.\n\ndeaths, the latest first\n"), "{text}");
+    assert!(text.contains("  3m ago  41231  oom  server\\u{1b}[2J.js\n"), "{text}");
+    assert!(text.ends_with("  and 2 others\n") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn the_paragraph_is_folded_on_a_terminal_only() {
+    let explanation = Explanation { summary: "one two three four".into(), ..Explanation::default() };
+    assert_eq!(render(&explanation, &narrow(10)), "one two\nthree four\n");
+    assert_eq!(render(&explanation, &plain()), "one two three four\n");
+}
