@@ -76,6 +76,8 @@ impl Core {
             | Input::Zombies(_)
             | Input::Containers(..)
             | Input::Inspected(..)
+            | Input::Activity(_)
+            | Input::Tmpfs(_)
             | Input::Adopt(_)
             | Input::Tick => {}
         }
@@ -262,6 +264,13 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
         },
         Input::Inspected(process, _) | Input::Containers(process, _) | Input::Adopt(process) => Some(*process),
-        Input::Lost(_) | Input::Scan(_) | Input::Samples(_) | Input::Zombies(_) | Input::Host(_) | Input::Tick => None,
+        Input::Lost(_)
+        | Input::Scan(_)
+        | Input::Samples(_)
+        | Input::Zombies(_)
+        | Input::Host(_)
+        | Input::Activity(_)
+        | Input::Tmpfs(_)
+        | Input::Tick => None,
     }
 }

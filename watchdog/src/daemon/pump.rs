@@ -218,6 +218,8 @@ impl Pump {
                 Effect::Inspect(process) => looks.push(process),
                 Effect::Rescan => self.rescan.want(),
                 Effect::MeasureShared(process) => self.probe(Probe::Shared(process))?,
+                Effect::LookAtActivity(processes) => self.probe(Probe::Activity(processes))?,
+                Effect::LookAtTmpfs => self.probe(Probe::Tmpfs)?,
                 Effect::FindContainers { client, from, to } => self.probe(Probe::Containers { client, from, to })?,
                 Effect::Journal(_) | Effect::Latency(_) => {
                     debug_assert!(false, "the core keeps these to itself");

@@ -30,6 +30,10 @@ pub enum Effect {
         /// No container of the client is younger.
         to: BootTime,
     },
+    /// Look at what these processes have done so far, and answer with [`Input::Activity`](super::input::Input::Activity).
+    LookAtActivity(Vec<ProcessId>),
+    /// Look at the files on each tmpfs, and answer with [`Input::Tmpfs`](super::input::Input::Tmpfs).
+    LookAtTmpfs,
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
     /// Write into the journal.

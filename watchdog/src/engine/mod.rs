@@ -53,6 +53,13 @@ pub struct Engine {
     detached: detect::Detached,
     abandoned: detect::Abandoned,
     external: detect::External,
+    survey: detect::Survey,
+    stale: detect::Stale,
+    duplicates: detect::Duplicates,
+    fanout: detect::Fanout,
+    overlimit: detect::Overlimit,
+    build_servers: detect::BuildServers,
+    tmpfs: detect::TmpfsWatch,
     close_watch: closewatch::CloseWatchState,
     merge: merge::Merge,
     /// Processes that were not found in /proc, and when that was.
@@ -73,6 +80,13 @@ impl Engine {
             detached: detect::Detached::default(),
             abandoned: detect::Abandoned::default(),
             external: detect::External::default(),
+            survey: detect::Survey::default(),
+            stale: detect::Stale::default(),
+            duplicates: detect::Duplicates::default(),
+            fanout: detect::Fanout::default(),
+            overlimit: detect::Overlimit::default(),
+            build_servers: detect::BuildServers::default(),
+            tmpfs: detect::TmpfsWatch::default(),
             close_watch: closewatch::CloseWatchState::default(),
             merge: merge::Merge::default(),
             missed: Vec::new(),
@@ -92,6 +106,8 @@ impl Engine {
             Input::Containers(client, containers) => step.containers(client, containers),
             Input::Inspected(process, inspection) => step.inspected(process, inspection),
             Input::Host(host) => step.host(host),
+            Input::Activity(looks) => step.active(looks),
+            Input::Tmpfs(tmpfs) => step.tmpfs(tmpfs),
             Input::Adopt(process) => step.adopt(process),
             Input::Tick => step.tick(),
         }
@@ -187,6 +203,9 @@ impl Step<'_> {
         self.tick_detached();
         self.tick_abandoned();
         self.tick_external();
+        self.tick_survey();
+        self.tick_fanout();
+        self.tick_overlimit();
         self.measure_shared();
         self.review_close_watch();
     }

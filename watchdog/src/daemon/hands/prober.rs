@@ -13,7 +13,7 @@ use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
 use crate::engine::input::{self, Input, Lineage, Memory, Sample};
 use crate::host::containers::{Container, Runtime};
 use crate::host::shared::SharedSchedule;
-use crate::host::{HostError, clock, containers, meminfo, memory, scan};
+use crate::host::{HostError, activity, clock, containers, meminfo, memory, scan, tmpfs};
 
 /// The time between two looks at the host's memory.
 const HOST_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +25,10 @@ pub(in crate::daemon) enum Probe {
     Scan(HashMap<Pid, (ProcessId, Lineage)>),
     /// The proportional memory of a process, when its turn comes.
     Shared(ProcessId),
+    /// What processes have done so far.
+    Activity(Vec<ProcessId>),
+    /// The files on each tmpfs.
+    Tmpfs,
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -58,6 +62,8 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 let _ = prober.shared.request(clock::now(), process);
                 Ok(())
             }
+            Ok(Probe::Activity(processes)) => prober.activity(&processes),
+            Ok(Probe::Tmpfs) => prober.report_if(tmpfs::look().map(|seen| Some(Input::Tmpfs(seen)))),
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));
                 let found = found.map(|found| found.into_iter().map(for_engine).collect());
@@ -119,6 +125,17 @@ impl Prober {
             tty: None,
             comm: None,
         }])))
+    }
+
+    fn activity(&mut self, processes: &[ProcessId]) -> Result<(), Ended> {
+        let mut looks = Vec::with_capacity(processes.len());
+        for process in processes {
+            match activity::activity(*process) {
+                Ok(seen) => looks.extend(seen),
+                Err(error) => self.failed.say(error),
+            }
+        }
+        self.report_if(Ok(Some(Input::Activity(looks))))
     }
 
     fn report_if(&mut self, learned: Result<Option<Input>, HostError>) -> Result<(), Ended> {
