@@ -120,7 +120,7 @@ impl Step<'_> {
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);
-        self.stale_gone(process);
+        self.survey_gone(process);
         self.fanout_gone(process);
         self.engine.overlimit.moved();
     }

@@ -22,6 +22,13 @@ pub(in crate::engine) struct BuildServers {
     members: BTreeSet<ProcessId>,
 }
 
+impl BuildServers {
+    /// A process died. Whether it was a build server's.
+    pub(super) fn forget(&mut self, process: ProcessId) -> bool {
+        self.members.remove(&process)
+    }
+}
+
 impl Engine {
     /// The process's memory is no session's: see [`BuildServers`].
     pub(in crate::engine) fn charged_to_nobody(&self, process: ProcessId) -> bool {

@@ -22,6 +22,8 @@ const LISTED: usize = 50;
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Duplicates {
     open: BTreeMap<Group, ProcessId>,
+    /// The servers that are counted in them.
+    members: BTreeSet<ProcessId>,
 }
 
 /// Servers that are the same.
@@ -38,6 +40,13 @@ enum What {
     Same(u64),
     /// Each has its own directory.
     OnePerDirectory,
+}
+
+impl Duplicates {
+    /// A process died. Whether it was a server that was counted.
+    pub(super) fn forget(&mut self, process: ProcessId) -> bool {
+        self.members.remove(&process)
+    }
 }
 
 impl Step<'_> {
@@ -58,6 +67,7 @@ impl Step<'_> {
         }
         let mut groups: Vec<(Group, Vec<&Helper>)> = groups.into_iter().collect();
         groups.sort_by_key(|(_, same)| same.first().map(|oldest| (oldest.top.start_time, oldest.top.pid)));
+        self.engine.duplicates.members = groups.iter().flat_map(|(_, same)| same).map(|helper| helper.top).collect();
         for (group, same) in groups {
             if let Some(oldest) = same.first() {
                 let about = *self.engine.duplicates.open.entry(group.clone()).or_insert(oldest.top);

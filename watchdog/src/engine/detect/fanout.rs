@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::helper::{Helper, Role, median};
-use crate::api::{FindingKind, Severity};
+use crate::api::{FindingKind, ProcessKind, Severity};
 use crate::engine::Step;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
@@ -20,6 +20,8 @@ use crate::engine::process::Process;
 /// There have to be too many for this long: parallel searches are over by then, and `agent mcp list` starts every server
 /// for a second.
 const LASTING: Duration = Duration::from_secs(2);
+/// A tool counts only when it has lived for this long: most are gone by then, and the next ones are there instead.
+const NO_SEARCH: Duration = Duration::from_secs(1);
 /// How many starts of one session are remembered; a storm of more is as much of a finding.
 const REMEMBERED: usize = 1_024;
 /// How many roles' steady memory is remembered.
@@ -178,12 +180,13 @@ impl Step<'_> {
     /// The living of a session's starts that are helpers still.
     fn alive_of(&self, starts: &Starts) -> Seen<'_> {
         let engine = &*self.engine;
-        let helpers: Vec<&Process> = starts
-            .living
-            .keys()
-            .filter_map(|process| engine.table.alive(*process))
-            .filter(|process| engine.is_top(process))
-            .collect();
+        let counts = |process: &Process, at: BootTime| {
+            let tool = matches!(process.kind, ProcessKind::Tool | ProcessKind::Other);
+            engine.is_top(process) && (!tool || self.now.since(at) >= NO_SEARCH)
+        };
+        let alive = starts.living.iter().filter_map(|(process, at)| Some((engine.table.alive(*process)?, *at)));
+        let helpers: Vec<&Process> =
+            alive.filter(|(process, at)| counts(process, *at)).map(|(process, _)| process).collect();
         let agents = helpers.iter().filter(|process| process.is_agent()).count();
         Seen { helpers, agents }
     }

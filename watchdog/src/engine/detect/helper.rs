@@ -65,13 +65,6 @@ impl Helper {
     }
 }
 
-impl Survey {
-    /// Something that was found may be gone: the next tick looks.
-    pub(in crate::engine) fn changed(&mut self) {
-        self.stale = true;
-    }
-}
-
 impl Engine {
     /// Whether this process is a helper of its own, and not part of the one above it.
     pub(super) fn is_top(&self, process: &Process) -> bool {
@@ -151,6 +144,15 @@ impl Engine {
 }
 
 impl Step<'_> {
+    /// A process died: what was found of it is looked at at once.
+    pub(in crate::engine) fn survey_gone(&mut self, process: ProcessId) {
+        let Engine { stale, duplicates, build_servers, .. } = &mut *self.engine;
+        // All three are to forget it.
+        if stale.forget(process) | duplicates.forget(process) | build_servers.forget(process) {
+            self.engine.survey.stale = true;
+        }
+    }
+
     /// Looks at all helpers when it is time to.
     pub(in crate::engine) fn tick_survey(&mut self) {
         let config = &self.engine.config;

@@ -91,6 +91,12 @@ impl Stale {
     pub(in crate::engine) fn contains(&self, process: ProcessId) -> bool {
         self.members.contains(&process)
     }
+
+    /// A process died. Whether it was part of a stale helper.
+    pub(super) fn forget(&mut self, process: ProcessId) -> bool {
+        self.quiet.remove(&process);
+        self.members.remove(&process)
+    }
 }
 
 impl Quiet {
@@ -123,14 +129,6 @@ impl Step<'_> {
             } else if quiet.len() < REMEMBERED {
                 quiet.insert(seen.process, Quiet::first(seen, memory));
             }
-        }
-    }
-
-    /// A process died: if it was stale, its group is described anew.
-    pub(in crate::engine) fn stale_gone(&mut self, process: ProcessId) {
-        self.engine.stale.quiet.remove(&process);
-        if self.engine.stale.members.remove(&process) {
-            self.engine.survey.changed();
         }
     }
 

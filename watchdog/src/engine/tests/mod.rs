@@ -3,9 +3,14 @@
 mod abandoned;
 mod cases;
 mod detached;
+mod duplicate;
+mod external_memory;
+mod fanout;
 mod lineage;
 mod merge;
 mod model;
 mod orphan;
+mod overlimit;
 mod replay;
+mod stale;
 mod world;
