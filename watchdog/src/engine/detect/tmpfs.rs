@@ -33,6 +33,9 @@ pub(in crate::engine) struct TmpfsWatch {
     least: Option<Bytes>,
     /// The first closer look since.
     before: Option<Tmpfs>,
+    /// That one was asked for.
+    began: bool,
+    /// When a closer look was last asked for because of growth.
     asked: Option<BootTime>,
     grew_since: Option<BootTime>,
 }
@@ -56,10 +59,13 @@ impl Step<'_> {
             self.close(KEY, "given back");
             return;
         }
-        let first = self.engine.tmpfs.asked.is_none();
-        let due = self.engine.tmpfs.asked.is_none_or(|asked| self.now.since(asked) >= LOOK_EVERY);
-        if first || (due && grown >= threshold.0) {
-            self.engine.tmpfs.asked = Some(self.now);
+        let (now, watch) = (self.now, &mut self.engine.tmpfs);
+        let first = !std::mem::replace(&mut watch.began, true);
+        let due = grown >= threshold.0 && watch.asked.is_none_or(|asked| now.since(asked) >= LOOK_EVERY);
+        if due {
+            watch.asked = Some(now);
+        }
+        if first || due {
             self.effect(Effect::LookAtTmpfs);
         }
     }
