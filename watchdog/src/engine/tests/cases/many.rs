@@ -232,7 +232,7 @@ fn language_servers_of_many_worktrees_are_counted_together() {
     let findings = world.open(FindingKind::Duplicate);
     assert_eq!((findings.len(), findings[0].session), (1, Some(world.session(agent).id)));
     assert_eq!(findings[0].evidence["count"].as_u64(), Some(81));
-    assert_eq!(findings[0].evidence["memory_bytes"], 81_u64 * 770 << 20);
+    assert_eq!(findings[0].evidence["memory_bytes"], (81_u64 * 770) << 20);
 }
 
 /// T24: ten worktrees have ten Bazel servers.
