@@ -16,6 +16,7 @@ use crate::engine::Step;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
 use crate::engine::process::Process;
+use crate::engine::standing::nearest_agent;
 
 /// There have to be too many for this long: parallel searches are over by then, and `agent mcp list` starts every server
 /// for a second.
@@ -182,7 +183,9 @@ impl Step<'_> {
         let engine = &*self.engine;
         let counts = |process: &Process, at: BootTime| {
             let tool = matches!(process.kind, ProcessKind::Tool | ProcessKind::Other);
-            engine.is_top(process) && (!tool || self.now.since(at) >= NO_SEARCH)
+            // What a person starts in a pane below a tmux server is no agent's.
+            let agent = nearest_agent(&engine.table, process.id).is_some_and(Process::alive);
+            agent && engine.is_top(process) && (!tool || self.now.since(at) >= NO_SEARCH)
         };
         let alive = starts.living.iter().filter_map(|(process, at)| Some((engine.table.alive(*process)?, *at)));
         let helpers: Vec<&Process> =

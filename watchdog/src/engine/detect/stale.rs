@@ -166,13 +166,19 @@ impl Step<'_> {
         if top.verdict.is_kept() || helper.standing != Standing::InOrder {
             return false;
         }
-        match helper.parent {
-            Parent::Within(_) => self.engine.is_top(top),
+        let seen = top.inspection.as_deref();
+        match (helper.parent, helper.role.kind) {
             // An agent with a terminal is a person's; one that a program keeps has none.
-            Parent::Outside(_) => top.inspection.as_deref().is_some_and(|seen| {
+            (Parent::Outside(_), _) => seen.is_some_and(|seen| {
                 !seen.tty && seen.ppid == top.ppid.0 && !ANYBODYS.contains(&seen.parent_comm.as_str())
             }),
-            Parent::Gone => false,
+            (Parent::Within(_), ProcessKind::Agent) if helper.agent.is_none() => seen.is_some_and(|seen| !seen.tty),
+            // Below what is meant to stay (panes below a tmux server) commands are a person's, and no agent is concerned.
+            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => {
+                helper.agent.is_some() && self.engine.is_top(top)
+            }
+            (Parent::Within(_), _) => self.engine.is_top(top),
+            (Parent::Gone, _) => false,
         }
     }
 

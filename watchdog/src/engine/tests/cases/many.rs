@@ -91,6 +91,25 @@ fn finished_jobs_of_a_daemon_are_stale() {
     assert_eq!(world.open(FindingKind::Stale)[0].severity.name(), "warning");
 }
 
+/// C12: a plugin's worker, which is meant to stay, keeps 121 finished agents.
+#[test]
+fn finished_agents_of_a_plugins_worker_are_stale() {
+    let mut world = World::new();
+    world.ordinary.tty = false;
+    let agent = claude(&mut world);
+    let hook = shell(&mut world, agent, "worker-cli start");
+    let script = "/home/u/.claude/plugins/m/worker-service.cjs";
+    let worker = world.spawn(hook, &["/home/u/.bun/bin/bun", script, "--daemon"]);
+    world.end(hook, ExitStatus::Code(0));
+    for _ in 0..122 {
+        stream(&mut world, worker);
+        world.rest(3 * MINUTE);
+    }
+    world.rest(40 * MINUTE);
+    assert_stale(&world, worker, 121);
+    assert_eq!(world.row(worker).state, ProcessState::Kept);
+}
+
 /// C38: the children of a desktop application that nobody tracks.
 #[test]
 fn agents_that_an_application_keeps_are_stale() {
@@ -313,4 +332,28 @@ fn build_servers_that_start_together_are_a_burst() {
     world.wait(Duration::from_secs(5));
     let findings = world.open(FindingKind::Fanout);
     assert_eq!((findings.len(), &findings[0].evidence["helpers"]), (1, &21.into()));
+}
+
+/// T05, T06: a tmux server that an agent happened to start holds a person's panes, old and new.
+#[test]
+fn panes_of_a_person_are_neither_stale_nor_a_burst() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let first = shell(&mut world, agent, "tmux new-session -d");
+    let server = world.spawn(first, &["/usr/bin/tmux", "new-session", "-d"]);
+    world.shows(server, |seen| seen.comm = "tmux: server".into());
+    world.tell(crate::engine::input::Input::Inspected(server, Some(world.facts[&server].clone())));
+    world.end(first, ExitStatus::Code(0));
+    assert_eq!(world.row(server).state, ProcessState::Kept);
+    for _ in 0..4 {
+        world.spawn(server, &["/usr/bin/zsh"]);
+        world.rest(20 * MINUTE);
+    }
+    for _ in 0..15 {
+        world.spawn(server, &["/usr/bin/zsh"]);
+    }
+    world.wait(Duration::from_secs(5));
+    world.rest(120 * MINUTE);
+    assert_nothing_stale(&world);
+    assert!(world.all(FindingKind::Fanout).is_empty());
 }
