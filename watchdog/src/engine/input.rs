@@ -342,6 +342,8 @@ pub struct Activity {
     pub cpu: Duration,
     /// How often its living threads were put on a CPU.
     pub runs: u64,
+    /// Bytes that it read and wrote, from and to whatever; `None` where that is not told to us.
+    pub bytes: Option<u64>,
 }
 
 /// Files that are memory.

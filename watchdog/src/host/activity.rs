@@ -1,4 +1,4 @@
-//! What a process has done since its start: its CPU time, and how often it was put on a CPU.
+//! What a process has done since its start: its CPU time, how often it was put on a CPU, and what it read and wrote.
 //!
 //! CPU time is that of the group (/proc/PID/stat, which sums up the threads that have ended too, and is the precise run
 //! time rounded to ticks). How often threads ran is told for each by itself only: the third field of their schedstat is as
@@ -31,7 +31,22 @@ pub fn activity(process: ProcessId) -> Result<Option<Activity>, HostError> {
     }
     let cpu = cpu_time(&buffer).ok_or_else(|| HostError::malformed(dir.path("stat"), "no CPU time"))?;
     let Some(runs) = runs(&dir, &mut buffer)? else { return Ok(None) };
-    Ok(Some(Activity { at: clock::now(), process, cpu, runs }))
+    let bytes = bytes(&dir, &mut buffer)?;
+    Ok(Some(Activity { at: clock::now(), process, cpu, runs, bytes }))
+}
+
+/// rchar and wchar of /proc/PID/io, which only those may read that may trace the process; `None` on a kernel without
+/// CONFIG_TASK_IO_ACCOUNTING, too.
+fn bytes(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
+    match dir.read_up_to("io", 1024, buffer) {
+        Ok(Some(())) => {}
+        Ok(None) => return Ok(None),
+        Err(error) if error.is_denied() => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let io = Fields(buffer);
+    let count = |name| io.words(name).and_then(|mut words| number::<u64>(words.next()?));
+    Ok(count("rchar").zip(count("wchar")).map(|(read, written)| read.saturating_add(written)))
 }
 
 /// utime (14) and stime (15) of a stat line.
@@ -128,6 +143,14 @@ mod tests {
         let subject = Subject::python(program);
         let before = look(subject.process);
         eventually("the other thread ran", || look(subject.process).runs >= before.runs + 20);
+    }
+
+    #[test]
+    fn what_is_read_and_written_counts() {
+        let program = "import time\nprint('ready', flush=True)\nwhile True:\n  open('/dev/null', 'w').write('x' * 5000); time.sleep(0.01)";
+        let subject = Subject::python(program);
+        let before = look(subject.process).bytes.unwrap();
+        eventually("it has written", || look(subject.process).bytes.unwrap() >= before + 5_000);
     }
 
     #[test]

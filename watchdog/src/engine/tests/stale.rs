@@ -79,8 +79,8 @@ fn a_heartbeat_is_not_work() {
     let mut world = World::new();
     let agent = world.claude();
     let old = world.spawn(agent, &SERVER);
-    // A keep-alive every fifteen seconds, of which each wakes two threads.
-    world.does(old, Duration::from_millis(8), 8);
+    // A timer every second, and a keep-alive every fifteen.
+    world.does(old, Duration::from_millis(8), 64, 400);
     world.rest(10 * MINUTE);
     world.spawn(agent, &SERVER);
     world.rest(60 * MINUTE);
@@ -91,15 +91,33 @@ fn a_heartbeat_is_not_work() {
 fn a_server_in_use_is_not_stale_and_one_that_is_used_again_is_so_no_longer() {
     let mut world = World::new();
     let (_, servers) = generations(&mut world, 3);
-    world.does(servers[0], Duration::from_millis(120), 200);
+    // A request every ten seconds.
+    world.does(servers[0], Duration::from_millis(25), 38, 65_000);
     world.rest(60 * MINUTE);
     let states = |world: &World| [world.row(servers[0]).state, world.row(servers[1]).state];
     assert_eq!(states(&world), [ProcessState::Running, ProcessState::Stale]);
 
-    world.does(servers[1], Duration::from_millis(120), 200);
+    world.does(servers[1], Duration::from_millis(120), 200, 0);
     world.rest(5 * MINUTE);
     assert_eq!(states(&world), [ProcessState::Running; 2]);
     assert_eq!(world.all(FindingKind::Stale)[0].closed_because.as_deref(), Some("active again"));
+}
+
+/// As claude 2.1 does while it waits, and while it works.
+#[test]
+fn agents_of_which_none_ever_rests_are_judged_by_their_own_measure() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let subagents = [0, 1, 2].map(|_| {
+        let subagent = world.spawn(agent, &["/home/u/.local/bin/claude", "-p", "--resume", "1"]);
+        world.does(subagent, Duration::from_millis(350), 1_200, 200_000);
+        world.rest(10 * MINUTE);
+        subagent
+    });
+    world.does(subagents[1], Duration::from_secs(2), 3_000, 2_000_000);
+    world.rest(60 * MINUTE);
+    let states = subagents.map(|subagent| world.row(subagent).state);
+    assert_eq!(states, [ProcessState::Stale, ProcessState::Running, ProcessState::Running]);
 }
 
 #[test]
@@ -121,7 +139,7 @@ fn what_runs_below_a_helper_is_its_work() {
     let old = world.spawn(agent, &["/home/u/.local/bin/claude", "-p", "--resume", "1"]);
     let shell = world.spawn(old, &["/bin/bash", "-c", "pytest"]);
     let pytest = world.spawn(shell, &["/usr/bin/python3", "/usr/bin/pytest"]);
-    world.does(pytest, Duration::from_secs(50), 5_000);
+    world.does(pytest, Duration::from_secs(50), 5_000, 1 << 20);
     world.rest(10 * MINUTE);
     world.spawn(agent, &["/home/u/.local/bin/claude", "-p", "--resume", "2"]);
     world.rest(60 * MINUTE);

@@ -31,8 +31,8 @@ pub(super) struct World {
     next_pid: u32,
     /// What an inspection shows of everybody else, but for the parent.
     pub(super) ordinary: Inspection,
-    /// What processes do in a minute, since when: CPU time, and how often they run. All others sleep.
-    habits: HashMap<ProcessId, (BootTime, Duration, u64)>,
+    /// What processes do in a minute, since when: CPU time, how often they run, and bytes. All others sleep.
+    habits: HashMap<ProcessId, (BootTime, Duration, u64, u64)>,
     /// Files in memory.
     pub(super) tmpfs: Tmpfs,
     /// Inspections stay unanswered.
@@ -204,17 +204,18 @@ impl World {
     }
 
     /// From now on the process does this much in a minute.
-    pub(super) fn does(&mut self, process: ProcessId, cpu: Duration, runs: u64) {
-        self.habits.insert(process, (self.now, cpu, runs));
+    pub(super) fn does(&mut self, process: ProcessId, cpu: Duration, runs: u64, bytes: u64) {
+        self.habits.insert(process, (self.now, cpu, runs, bytes));
     }
 
     fn activity(&self, process: ProcessId) -> Activity {
-        let (since, cpu, runs) = self.habits.get(&process).copied().unwrap_or_default();
+        let (since, cpu, runs, bytes) = self.habits.get(&process).copied().unwrap_or_default();
         let minutes = self.now.since(since).as_secs_f64() / 60.0;
         // CPU time is told in ticks.
         let ticks = (cpu.mul_f64(minutes).as_millis() / 10) as u64;
         let runs = 50 + (runs as f64 * minutes) as u64;
-        Activity { at: self.now, process, cpu: Duration::from_millis(100 + ticks * 10), runs }
+        let bytes = Some((bytes as f64 * minutes) as u64);
+        Activity { at: self.now, process, cpu: Duration::from_millis(100 + ticks * 10), runs, bytes }
     }
 
     /// The host has this much memory left, and as much shared memory.

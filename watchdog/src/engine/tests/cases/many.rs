@@ -69,7 +69,7 @@ fn agents_of_earlier_connections_are_stale_and_the_last_is_not() {
         })
         .collect();
     // The last is in use.
-    world.does(children[6], Duration::from_secs(5), 9_000);
+    world.does(children[6], Duration::from_secs(5), 9_000, 1 << 20);
     world.rest(40 * MINUTE);
 
     assert_stale(&world, host, 6);
