@@ -23,6 +23,9 @@ use crate::engine::standing::nearest_agent;
 const LASTING: Duration = Duration::from_secs(2);
 /// A tool counts only when it has lived for this long: most are gone by then, and the next ones are there instead.
 const NO_SEARCH: Duration = Duration::from_secs(1);
+/// An open burst in which nothing starts or ends is described anew this often, for its memory: a look at a thousand helpers
+/// costs 4 ms.
+const REFRESH: Duration = Duration::from_secs(15);
 /// How many starts of one session are remembered; a storm of more is as much of a finding.
 const REMEMBERED: usize = 1_024;
 /// How many roles' steady memory is remembered.
@@ -49,6 +52,8 @@ struct Starts {
     started: u64,
     /// When `started` was begun anew.
     counted_from: BootTime,
+    /// Something started, ended, or became too old to count since the last look.
+    changed: bool,
     /// There have been too many since.
     over: Option<BootTime>,
     burst: Option<Burst>,
@@ -60,6 +65,7 @@ struct Burst {
     about: ProcessId,
     /// The most helpers and agents that there were.
     peak: (usize, usize),
+    described: BootTime,
 }
 
 /// What is alive of a session's starts.
@@ -87,6 +93,7 @@ impl Step<'_> {
         let fanout = &mut self.engine.fanout;
         let starts = fanout.sessions.entry(starter).or_default();
         starts.started += 1;
+        starts.changed = true;
         if starts.living.len() < REMEMBERED {
             starts.living.insert(process, at);
             fanout.counted.insert(process, starter);
@@ -98,7 +105,7 @@ impl Step<'_> {
         if let Some(session) = fanout.counted.remove(&process)
             && let Some(starts) = fanout.sessions.get_mut(&session)
         {
-            starts.living.remove(&process);
+            starts.changed |= starts.living.remove(&process).is_some();
         }
     }
 
@@ -126,6 +133,7 @@ impl Step<'_> {
                 let recent = now.since(*at) < window;
                 if !recent {
                     counted.remove(process);
+                    starts.changed = true;
                 }
                 recent
             });
@@ -148,6 +156,11 @@ impl Step<'_> {
             engine.fanout.sessions.insert(session, starts);
             return;
         }
+        let fresh = |burst: &Burst| now.since(burst.described) < REFRESH;
+        if !std::mem::take(&mut starts.changed) && starts.burst.as_ref().is_some_and(fresh) {
+            engine.fanout.sessions.insert(session, starts);
+            return;
+        }
         let seen = self.alive_of(&starts);
         let (helpers, agents) = (seen.helpers.len(), seen.agents);
         let config = &self.engine.config.fanout;
@@ -158,13 +171,14 @@ impl Step<'_> {
         let lasting = starts.over.is_some_and(|since| now.since(since) >= LASTING);
         let root = self.engine.sessions.get(session).map(|session| (session.root, session.uid));
         if starts.burst.is_none() && lasting {
-            starts.burst = root.map(|(about, _)| Burst { about, peak: (0, 0) });
+            starts.burst = root.map(|(about, _)| Burst { about, peak: (0, 0), described: now });
         }
         let mut observed = None;
         if let Some(burst) = &mut starts.burst
             && !calm
         {
             burst.peak = (burst.peak.0.max(helpers), burst.peak.1.max(agents));
+            burst.described = now;
             let (about, peak, started) = (burst.about, burst.peak, starts.started);
             observed = root.map(|(_, uid)| self.fanout_seen(about, session, uid, peak, started, &seen));
         }
@@ -226,9 +240,11 @@ impl Step<'_> {
         evidence.insert("helpers".into(), json!(seen.helpers.len()));
         evidence.insert("helpers_at_most".into(), json!(peak.0));
         evidence.insert("helpers_limit".into(), json!(config.max_helpers));
-        evidence.insert("agents".into(), json!(seen.agents));
-        evidence.insert("agents_at_most".into(), json!(peak.1));
-        evidence.insert("agents_limit".into(), json!(config.max_agents));
+        if peak.1 > 0 {
+            evidence.insert("agents".into(), json!(seen.agents));
+            evidence.insert("agents_at_most".into(), json!(peak.1));
+            evidence.insert("agents_limit".into(), json!(config.max_agents));
+        }
         evidence.insert("window_seconds".into(), json!(config.window.as_secs()));
         evidence.insert("started".into(), json!(started));
         evidence.insert("memory_bytes".into(), json!(memory));
