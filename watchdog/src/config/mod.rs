@@ -1,6 +1,7 @@
 //! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
 
 mod candidates;
+mod detect;
 mod globs;
 mod parse;
 mod profile;
@@ -8,6 +9,7 @@ mod reader;
 mod values;
 
 pub use candidates::Candidates;
+pub use detect::{Duplicates, External, Fanout, Stale};
 pub use globs::{GlobError, Globs};
 pub use parse::parse;
 pub use profile::{Patterns, Profile, ProfileError};
@@ -29,6 +31,14 @@ pub struct Config {
     pub tracking: Tracking,
     /// `[orphans]`
     pub orphans: Orphans,
+    /// `[stale]`
+    pub stale: Stale,
+    /// `[duplicates]`
+    pub duplicates: Duplicates,
+    /// `[fanout]`
+    pub fanout: Fanout,
+    /// `[external]`
+    pub external: External,
     /// `[[profile]]`: the built-in profiles, with a user's profile in the place of the one whose name it bears.
     pub profiles: Vec<Profile>,
 }
@@ -110,6 +120,10 @@ impl Default for Config {
             daemon: Daemon::default(),
             tracking: Tracking::default(),
             orphans: Orphans::default(),
+            stale: Stale::default(),
+            duplicates: Duplicates::default(),
+            fanout: Fanout::default(),
+            external: External::default(),
             profiles: Profile::built_in(),
         }
     }

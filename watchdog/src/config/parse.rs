@@ -8,13 +8,39 @@ use std::time::Duration;
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
 use super::reader::{ConfigError, Reader, Section};
-use super::{CloseWatch, Config, Daemon, Orphans, Tracking, values};
+use super::values::Size;
+use super::{CloseWatch, Config, Daemon, Orphans, Tracking, detect, values};
+use crate::engine::id::Bytes;
 
-const TABLES: &[&str] =
-    &["daemon", "tracking", "orphans", "leaks", "stale", "duplicates", "gate", "actions", "profile"];
+const TABLES: &[&str] = &[
+    "daemon",
+    "tracking",
+    "orphans",
+    "leaks",
+    "stale",
+    "duplicates",
+    "fanout",
+    "external",
+    "gate",
+    "actions",
+    "profile",
+];
 const PATTERN_KEYS: &[&str] = &["exe", "argv0", "script", "comm", "first_arg", "not_first_arg"];
-const PROFILE_KEYS: &[&str] =
-    &["name", "exe", "argv0", "script", "comm", "first_arg", "not_first_arg", "relaunches", "max_sessions", "way"];
+const PROFILE_KEYS: &[&str] = &[
+    "name",
+    "exe",
+    "argv0",
+    "script",
+    "comm",
+    "first_arg",
+    "not_first_arg",
+    "relaunches",
+    "max_sessions",
+    "max_memory",
+    "max_process_memory",
+    "max_total_memory",
+    "way",
+];
 
 /// The hash map of the kernel is laid out for this many at most; Linux has no higher process number than 2^22.
 const MAX_PROCESSES: RangeInclusive<u32> = 256..=4_194_304;
@@ -36,9 +62,11 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         tracking(&mut reader, root, &mut config.tracking);
         orphans(&mut reader, root, &mut config.orphans);
         actions(&mut reader, root);
-        for (key, name) in
-            [("leaks", "[leaks]"), ("stale", "[stale]"), ("duplicates", "[duplicates]"), ("gate", "[gate]")]
-        {
+        detect::stale(&mut reader, root, &mut config.stale);
+        detect::duplicates(&mut reader, root, &mut config.duplicates);
+        detect::fanout(&mut reader, root, &mut config.fanout);
+        detect::external(&mut reader, root, &mut config.external);
+        for (key, name) in [("leaks", "[leaks]"), ("gate", "[gate]")] {
             reader.table(root, key, name, &[]);
         }
         for profile in profiles_of(&mut reader, root) {
@@ -122,7 +150,7 @@ fn actions<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) {
 }
 
 /// A duration from this range.
-fn duration<'t>(
+pub(super) fn duration<'t>(
     reader: &mut Reader<'t>,
     table: Section<'_, 't>,
     key: &str,
@@ -136,6 +164,22 @@ fn duration<'t>(
             reader.refuse(&written, format_args!("{:?} is out of range: {from} to {to} is allowed", written.value));
             None
         }
+        Err(error) => {
+            reader.refuse(&written, format_args!("{:?} is {error}", written.value));
+            None
+        }
+    }
+}
+
+/// An amount of memory that is more than none.
+pub(super) fn size<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, key: &str) -> Option<Size> {
+    let written = reader.string(table, key, "a size, as in \"800MiB\" or \"10%\"")?;
+    match written.value.parse() {
+        Ok(Size::Bytes(Bytes(0))) => {
+            reader.refuse(&written, format_args!("{:?} is nothing: at least 1B is needed", written.value));
+            None
+        }
+        Ok(size) => Some(size),
         Err(error) => {
             reader.refuse(&written, format_args!("{:?} is {error}", written.value));
             None
@@ -182,10 +226,15 @@ fn profile<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, name: Option<&st
     }
     let relaunches = reader.boolean(table, "relaunches").is_some_and(|found| found.value);
     let max_sessions = reader.integer(table, "max_sessions", MAX_SESSIONS);
+    let [max_memory, max_process_memory, max_total_memory] =
+        ["max_memory", "max_process_memory", "max_total_memory"].map(|key| size(reader, table, key));
     let ways = ways.into_iter().collect::<Option<Vec<_>>>()?;
     let mut profile = Profile::new(name?, ways).ok()?;
     profile.relaunches = relaunches;
     profile.max_sessions = max_sessions;
+    profile.max_memory = max_memory;
+    profile.max_process_memory = max_process_memory;
+    profile.max_total_memory = max_total_memory;
     Some(profile)
 }
 

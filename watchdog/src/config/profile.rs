@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::candidates::names_of;
 use super::globs::{GlobError, Globs};
+use super::values::Size;
 use crate::engine::classify::Program;
 use crate::engine::input::Image;
 
@@ -21,6 +22,12 @@ pub struct Profile {
     pub relaunches: bool,
     /// How many sessions of this agent may run at once. Nothing holds that bound before there is a gate.
     pub max_sessions: Option<u32>,
+    /// What a session of this agent may take, all its processes together, before that is reported.
+    pub max_memory: Option<Size>,
+    /// What a single process of such a session may take.
+    pub max_process_memory: Option<Size>,
+    /// What all sessions of this agent together may take.
+    pub max_total_memory: Option<Size>,
     ways: Arc<[Way]>,
 }
 
@@ -99,7 +106,15 @@ impl Profile {
         if ways.is_empty() {
             return Err(ProfileError::NoPattern);
         }
-        Ok(Self { name: name.to_owned(), relaunches: false, max_sessions: None, ways })
+        Ok(Self {
+            name: name.to_owned(),
+            relaunches: false,
+            max_sessions: None,
+            max_memory: None,
+            max_process_memory: None,
+            max_total_memory: None,
+            ways,
+        })
     }
 
     /// The ways in which the agent starts.
@@ -194,6 +209,9 @@ impl fmt::Debug for Profile {
             .field("name", &self.name)
             .field("relaunches", &self.relaunches)
             .field("max_sessions", &self.max_sessions)
+            .field("max_memory", &self.max_memory)
+            .field("max_process_memory", &self.max_process_memory)
+            .field("max_total_memory", &self.max_total_memory)
             .field("ways", &self.ways().collect::<Vec<_>>())
             .finish()
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rstest::rstest;
 
 use super::*;
+use crate::engine::id::Bytes;
 
 fn read(text: &str) -> Result<Config, ConfigError> {
     parse(Path::new("c.toml"), text)
@@ -38,6 +39,19 @@ fn every_key_is_read() {
         [orphans]
         grace = "1m30s"
         keep = ["*/my-daemon"]
+        [stale]
+        idle = "2h"
+        min_count = 4
+        [duplicates]
+        after = "5m"
+        min_agents = 3
+        min_directories = 10
+        [fanout]
+        window = "30s"
+        max_helpers = 20
+        max_agents = 6
+        [external]
+        tmpfs_growth = "5%"
         [[profile]]
         name = "my-agent"
         exe = ["*/my-agent"]
@@ -45,6 +59,9 @@ fn every_key_is_read() {
         comm = ["my-agent"]
         relaunches = true
         max_sessions = 4
+        max_memory = "4GiB"
+        max_process_memory = "10%"
+        max_total_memory = "16GiB"
         "#,
     )
     .unwrap();
@@ -55,10 +72,18 @@ fn every_key_is_read() {
     assert_eq!(config.tracking.max_processes, 1024);
     assert_eq!(config.orphans.grace, Duration::from_secs(90));
     assert_eq!(config.orphans.keep.patterns(), ["*/my-daemon"]);
+    assert_eq!(config.stale, Stale { idle: Duration::from_secs(7_200), min_count: 4 });
+    let after = Duration::from_secs(300);
+    assert_eq!(config.duplicates, Duplicates { after, min_agents: 3, min_directories: 10 });
+    assert_eq!(config.fanout, Fanout { window: Duration::from_secs(30), max_helpers: 20, max_agents: 6 });
+    assert_eq!(config.external.tmpfs_growth, Size::PercentOfHost(5));
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
     assert_eq!(mine.max_sessions, Some(4));
+    let gib = |gib: u64| Some(Size::Bytes(Bytes(gib << 30)));
+    assert_eq!((mine.max_memory, mine.max_total_memory), (gib(4), gib(16)));
+    assert_eq!(mine.max_process_memory, Some(Size::PercentOfHost(10)));
     assert_eq!(mine.ways().count(), 1);
 }
 
@@ -86,13 +111,37 @@ fn a_profile_may_have_several_ways() {
 #[rstest]
 #[case::unknown_table(
     "[daemn]\n",
-    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, gate, actions, profile"
+    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, fanout, external, gate, actions, profile"
 )]
 #[case::unknown_key(
     "[daemon]\nlistn = \"off\"\n",
     "c.toml:2:1: listn: unknown key in [daemon] (did you mean listen?); allowed: listen, journal_events"
 )]
 #[case::nothing_near("[orphans]\nxyz = 1\n", "c.toml:2:1: xyz: unknown key in [orphans]; allowed: grace, keep")]
+#[case::stale(
+    "[stale]\nidle = \"0s\"\nmin_count = 1\n",
+    "c.toml:2:8: idle: \"0s\" is out of range: 1s to 30d is allowed\nc.toml:3:13: min_count: must be a whole number from 2 to 100000"
+)]
+#[case::duplicates(
+    "[duplicates]\nmin_agent = 2\n",
+    "c.toml:2:1: min_agent: unknown key in [duplicates] (did you mean min_agents?); allowed: after, min_agents, min_directories"
+)]
+#[case::fanout(
+    "[fanout]\nmax_helpers = 0\nwindow = \"1s\"\n",
+    "c.toml:2:15: max_helpers: must be a whole number from 1 to 100000\nc.toml:3:10: window: \"1s\" is out of range: 5s to 1h is allowed"
+)]
+#[case::external(
+    "[external]\ntmpfs_growth = \"1GB\"\n",
+    "c.toml:2:16: tmpfs_growth: \"1GB\" is not a size: a whole number with B, KiB, MiB, GiB, TiB, or % of the host's memory (1% to 100%) is allowed, as in \"800MiB\" or \"10%\""
+)]
+#[case::no_memory_at_all(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nmax_memory = \"0B\"\n",
+    "c.toml:4:14: max_memory: \"0B\" is nothing: at least 1B is needed"
+)]
+#[case::memory_as_number(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nmax_process_memory = 5\n",
+    "c.toml:4:22: max_process_memory: must be a size, as in \"800MiB\" or \"10%\", not an integer"
+)]
 #[case::no_keys_yet(
     "[gate]\nmax_sessions = 4\n",
     "c.toml:2:1: max_sessions: unknown key in [gate]; this table has no keys yet"
@@ -201,6 +250,6 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
-    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_sessions, way
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_sessions, max_memory, max_process_memory, max_total_memory, way
     "#);
 }

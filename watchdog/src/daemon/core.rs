@@ -79,6 +79,8 @@ impl Core {
             | Input::Limits(..)
             | Input::OomSeen(_)
             | Input::Watchdog(_)
+            | Input::Activity(_)
+            | Input::Tmpfs(_)
             | Input::Adopt(_)
             | Input::Tick => {}
         }
@@ -279,6 +281,8 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::OomSeen(_)
         | Input::Watchdog(_)
         | Input::Host(_)
+        | Input::Activity(_)
+        | Input::Tmpfs(_)
         | Input::Tick => None,
     }
 }

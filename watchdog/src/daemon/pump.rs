@@ -231,6 +231,8 @@ impl Pump {
                 Effect::FindLimits(process) => limits.push(process),
                 Effect::Rescan => self.rescan.want(),
                 Effect::MeasureShared(process) => self.probe(Probe::Shared(process))?,
+                Effect::LookAtActivity(processes) => self.probe(Probe::Activity(processes))?,
+                Effect::LookAtTmpfs => self.probe(Probe::Tmpfs)?,
                 Effect::FindContainers { client, from, to } => self.probe(Probe::Containers { client, from, to })?,
                 Effect::LookIntoOom { number, victim, cgroup, others } => {
                     self.probe(Probe::Oom { number, victim, cgroup, others })?;

@@ -37,6 +37,7 @@ impl Step<'_> {
             self.engine.close_watch.reason_seen = Some(self.now);
         }
         self.review_close_watch();
+        self.tmpfs_host(host.shmem);
     }
 
     /// A process's memory is now this much.

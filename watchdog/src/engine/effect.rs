@@ -49,6 +49,10 @@ pub enum Effect {
     },
     /// A process of a session died, or the OOM killer took another, in a way that is worth remembering.
     Died(Box<Death>),
+    /// Look at what these processes have done so far, and answer with [`Input::Activity`](super::input::Input::Activity).
+    LookAtActivity(Vec<ProcessId>),
+    /// Look at the files on each tmpfs, and answer with [`Input::Tmpfs`](super::input::Input::Tmpfs).
+    LookAtTmpfs,
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
     /// Write into the journal.

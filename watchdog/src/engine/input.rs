@@ -33,6 +33,11 @@ pub enum Input {
     Watchdog(ProcessId),
     /// Memory of the host.
     Host(HostMemory),
+    /// What processes have done so far; the answer to [`Effect::LookAtActivity`](super::effect::Effect::LookAtActivity),
+    /// without those that are gone.
+    Activity(Vec<Activity>),
+    /// Where tmpfs files are; the answer to [`Effect::LookAtTmpfs`](super::effect::Effect::LookAtTmpfs).
+    Tmpfs(Tmpfs),
     /// A person says that a process is meant to stay.
     Adopt(ProcessId),
     /// Time has passed.
@@ -380,6 +385,62 @@ pub struct OomCgroup {
     /// It has just run out of memory (`oom` of memory.events.local went up); `None` when it has at some time, and nobody
     /// counted before.
     pub hit: Option<bool>,
+}
+
+/// What a process has done since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// When it was looked at.
+    pub at: BootTime,
+    /// Who.
+    pub process: ProcessId,
+    /// CPU time of all its threads, those that have ended too.
+    pub cpu: Duration,
+    /// How often its living threads were put on a CPU.
+    pub runs: u64,
+    /// Bytes that it read and wrote, from and to whatever; `None` where that is not told to us.
+    pub bytes: Option<u64>,
+}
+
+/// Files that are memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tmpfs {
+    /// Shmem of /proc/meminfo.
+    pub shmem: Bytes,
+    /// The sum of what all processes map of it; what several map is in there several times.
+    pub mapped: Bytes,
+    /// Each tmpfs in our sight that holds anything.
+    pub mounts: Vec<TmpfsMount>,
+    /// The largest file on the fullest of these.
+    pub largest: Option<TmpfsFile>,
+}
+
+/// A mounted tmpfs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TmpfsMount {
+    /// Where.
+    pub path: String,
+    /// What its files take.
+    pub used: Bytes,
+}
+
+/// A file on a tmpfs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TmpfsFile {
+    /// Its path.
+    pub path: String,
+    /// What it takes.
+    pub size: Bytes,
+    /// Its owner.
+    pub uid: Uid,
+}
+
+impl Tmpfs {
+    /// What no process maps, at least.
+    #[must_use]
+    pub fn unmapped(&self) -> Bytes {
+        Bytes(self.shmem.0.saturating_sub(self.mapped.0))
+    }
 }
 
 /// Memory of the host: /proc/meminfo and /proc/pressure/memory.

@@ -77,6 +77,7 @@ impl Step<'_> {
         self.look_at_agent_of(process);
         self.journal(at, Some(process), Happening::Exec { comm, image: (*image).clone() });
         self.external_exec(at, process);
+        self.fanout_exec(at, process);
     }
 
     /// A helper inherits what its agent does with SIGHUP, which may have changed since the agent began.
@@ -123,6 +124,9 @@ impl Step<'_> {
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);
+        self.survey_gone(process);
+        self.fanout_gone(process);
+        self.engine.overlimit.moved();
     }
 
     pub(super) fn oom(&mut self, oom: Oom) {

@@ -63,6 +63,7 @@ impl Step<'_> {
         let hung_up = sample.tty == Some(false) && known.inspection.as_deref().is_some_and(|seen| seen.tty);
         let (id, executed) = (known.id, !known.forked);
         self.grew(id, sample.at, cost);
+        self.engine.overlimit.moved();
         if hung_up {
             self.terminal_may_be_gone(id);
         }

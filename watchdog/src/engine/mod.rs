@@ -56,6 +56,13 @@ pub struct Engine {
     detached: detect::Detached,
     abandoned: detect::Abandoned,
     external: detect::External,
+    survey: detect::Survey,
+    stale: detect::Stale,
+    duplicates: detect::Duplicates,
+    fanout: detect::Fanout,
+    overlimit: detect::Overlimit,
+    build_servers: detect::BuildServers,
+    tmpfs: detect::TmpfsWatch,
     close_watch: closewatch::CloseWatchState,
     sharing: memory::Sharing,
     merge: merge::Merge,
@@ -79,6 +86,13 @@ impl Engine {
             detached: detect::Detached::default(),
             abandoned: detect::Abandoned::default(),
             external: detect::External::default(),
+            survey: detect::Survey::default(),
+            stale: detect::Stale::default(),
+            duplicates: detect::Duplicates::default(),
+            fanout: detect::Fanout::default(),
+            overlimit: detect::Overlimit::default(),
+            build_servers: detect::BuildServers::default(),
+            tmpfs: detect::TmpfsWatch::default(),
             close_watch: closewatch::CloseWatchState::default(),
             sharing: memory::Sharing::default(),
             merge: merge::Merge::default(),
@@ -104,6 +118,8 @@ impl Engine {
             Input::OomSeen(seen) => step.oom_seen(seen),
             Input::Watchdog(process) => step.engine.deaths.watchdog = Some(process),
             Input::Host(host) => step.host(host),
+            Input::Activity(looks) => step.active(looks),
+            Input::Tmpfs(tmpfs) => step.tmpfs(tmpfs),
             Input::Adopt(process) => step.adopt(process),
             Input::Tick => step.tick(),
         }
@@ -200,6 +216,9 @@ impl Step<'_> {
         self.tick_detached();
         self.tick_abandoned();
         self.tick_external();
+        self.tick_survey();
+        self.tick_fanout();
+        self.tick_overlimit();
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();

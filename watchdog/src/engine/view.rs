@@ -127,7 +127,8 @@ impl Engine {
             gauges.zombies += u64::from(process.zombie());
             if let Some(session) = self.sessions.get(process.session).filter(|_| process.alive()) {
                 *gauges.processes.entry((session.profile.clone(), process.kind.name())).or_default() += 1;
-                *gauges.memory.entry(session.profile.clone()).or_default() += process.cost().0;
+                let cost = if self.charged_to_nobody(process.id) { 0 } else { process.cost().0 };
+                *gauges.memory.entry(session.profile.clone()).or_default() += cost;
             }
         }
         for finding in self.findings.open() {
@@ -155,7 +156,11 @@ impl Engine {
             user: (naming.user)(session.uid),
             uid: session.uid.0,
             started_at: naming.moment(BootTime::from(session.root.start_time)),
-            memory_bytes: members.iter().map(|process| process.cost().0).sum(),
+            memory_bytes: members
+                .iter()
+                .filter(|process| !self.charged_to_nobody(process.id))
+                .map(|process| process.cost().0)
+                .sum(),
             parent_session: session.parent.map(|parent| parent.0),
             zombies: members.iter().filter(|process| process.zombie()).count() as u64,
             processes: rows,
@@ -214,6 +219,7 @@ impl Engine {
             Standing::InOrder if self.findings.is_open(Key { kind: FindingKind::Detached, about: process.id }) => {
                 ProcessState::Detached
             }
+            Standing::InOrder if self.stale.contains(process.id) => ProcessState::Stale,
             Standing::InOrder => ProcessState::Running,
         }
     }

@@ -5,9 +5,11 @@
 //! - [`memory`](mod@memory), [`meminfo`], [`sampler`], [`statm`], [`shared`]: what a process costs, what the host has, and how often to ask
 //! - [`limits`]: where a process's memory ends
 //! - [`oom`]: what the OOM killer leaves behind
+//! - [`activity`], [`tmpfs`]: what a process has done, and which files are memory
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
 
+pub mod activity;
 pub mod capability;
 pub mod clock;
 pub mod containers;
@@ -30,6 +32,7 @@ pub mod statm;
 mod stdin;
 #[cfg(test)]
 mod testing;
+pub mod tmpfs;
 mod unix_diag;
 pub mod users;
 

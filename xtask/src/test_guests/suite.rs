@@ -15,6 +15,7 @@ const NOT_IN_GUESTS: &[&str] = &[
     "heap",
     "hostile_clients",
     "kept",
+    "many",
     "packaging",
     "stage",
     "users",

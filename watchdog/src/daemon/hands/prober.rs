@@ -15,7 +15,7 @@ use crate::host::containers::{Container, Runtime};
 use crate::host::limits::{Cgroups, Seen};
 use crate::host::oom::OomCounts;
 use crate::host::shared::SharedSchedule;
-use crate::host::{HostError, clock, containers, memory, scan};
+use crate::host::{HostError, activity, clock, containers, memory, scan, tmpfs};
 
 /// Something to look at.
 #[derive(Debug)]
@@ -37,6 +37,10 @@ pub(in crate::daemon) enum Probe {
         /// Whose oom_score_adj is wanted besides.
         others: Vec<Pid>,
     },
+    /// What processes have done so far.
+    Activity(Vec<ProcessId>),
+    /// The files on each tmpfs.
+    Tmpfs,
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -85,6 +89,8 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 let seen = prober.ooms.look(&prober.cgroups, number, victim, cgroup.as_deref(), &others);
                 prober.report_if(seen.map(|seen| Some(Input::OomSeen(seen))))
             }
+            Ok(Probe::Activity(processes)) => prober.activity(&processes),
+            Ok(Probe::Tmpfs) => prober.report_if(tmpfs::look().map(|seen| Some(Input::Tmpfs(seen)))),
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));
                 let found = found.map(|found| found.into_iter().map(for_engine).collect());
@@ -149,6 +155,17 @@ impl Prober {
             tty: None,
             comm: None,
         }])))
+    }
+
+    fn activity(&mut self, processes: &[ProcessId]) -> Result<(), Ended> {
+        let mut looks = Vec::with_capacity(processes.len());
+        for process in processes {
+            match activity::activity(*process) {
+                Ok(seen) => looks.extend(seen),
+                Err(error) => self.failed.say(error),
+            }
+        }
+        self.report_if(Ok(Some(Input::Activity(looks))))
     }
 
     fn report_if(&mut self, learned: Result<Option<Input>, HostError>) -> Result<(), Ended> {

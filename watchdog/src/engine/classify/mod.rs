@@ -3,11 +3,13 @@
 //! [`helper_kind`] gives the kind of a helper; the other functions say what is meant to stay, and what ends by itself.
 //! All names stand in one place, `table.rs`.
 
+mod identity;
 mod program;
 mod roles;
 mod table;
 mod wrapped;
 
+pub use identity::{Identity, identity, shell_command};
 pub(crate) use program::{AGENT_RUNTIMES, Program};
 pub use roles::{
     agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,

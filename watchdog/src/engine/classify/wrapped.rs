@@ -44,6 +44,12 @@ pub(super) fn command_of<'a>(program: &'a Program<'_>) -> Option<Wrapped<'a>> {
     None
 }
 
+/// Whether this program runs packages: `npx x`, `uv tool run x`.
+pub(super) fn is_runner(program: &Program<'_>) -> bool {
+    let name = program.name().trim_end_matches("-cli.js");
+    table::PACKAGE_RUNNERS.contains(&name) || table::PACKAGE_RUNNER_VERBS.iter().any(|(runner, _)| *runner == name)
+}
+
 /// A project or packages other than those of the working directory.
 fn is_from_elsewhere(argument: &str) -> bool {
     let option = argument.split('=').next().unwrap_or_default();

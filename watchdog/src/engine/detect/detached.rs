@@ -49,7 +49,13 @@ impl Step<'_> {
         let concerns = |child: &Process| !of_agent || child.kind == ProcessKind::Agent && child.session == session;
         for child in parent.children.clone() {
             if self.engine.table.alive(child).is_some_and(concerns) {
-                self.engine.detached.losses.insert(child, Loss { at, of_launcher: of_agent });
+                let loss = Loss { at, of_launcher: of_agent };
+                // What was found of an earlier parent is a finding of another kind.
+                if let Some(before) = self.engine.detached.losses.insert(child, loss)
+                    && before.of_launcher != of_agent
+                {
+                    self.close(before.key(child), "has lost another parent since");
+                }
                 self.effect(Effect::Inspect(child));
             }
         }

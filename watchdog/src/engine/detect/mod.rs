@@ -1,14 +1,28 @@
 //! The detectors, one a file. Each keeps what it waits for, and says what it found through `Step::observe`.
 
 mod abandoned;
+mod build_server;
 mod detached;
+mod duplicate;
 mod external;
+mod fanout;
+mod helper;
 mod orphan;
+mod overlimit;
+mod stale;
+mod tmpfs;
 
 pub(super) use abandoned::Abandoned;
+pub(super) use build_server::BuildServers;
 pub(super) use detached::Detached;
+pub(super) use duplicate::Duplicates;
 pub(super) use external::External;
+pub(super) use fanout::Fanout;
+pub(super) use helper::Survey;
 pub(super) use orphan::Orphans;
+pub(super) use overlimit::Overlimit;
+pub(super) use stale::Stale;
+pub(super) use tmpfs::TmpfsWatch;
 
 use std::time::Duration;
 

@@ -94,7 +94,11 @@ proptest! {
         }
         world.wait(Duration::from_secs(10));
         prop_assert_eq!(world.engine.table.iter().count(), 0);
-        prop_assert_eq!(world.engine.findings.open().count(), 0);
+        let open: Vec<_> = world.engine.findings.open().collect();
+        prop_assert!(open.is_empty(), "{open:#?}");
+        let left = format!("{:?} {:?}", world.engine.fanout, world.engine.overlimit);
+        prop_assert!(left.starts_with("Fanout { sessions: {}, counted: {}, "), "{}", left);
+        prop_assert!(left.ends_with("Overlimit { passed: {}, moved: false, open: {} }"), "{}", left);
         let waits = format!("{:?} {:?} {:?}", world.engine.orphans, world.engine.detached, world.engine.abandoned);
         let nothing = "Orphans { groups: {}, stale: false } Detached { losses: {} } Abandoned { agents: {} }";
         prop_assert_eq!(waits, nothing);

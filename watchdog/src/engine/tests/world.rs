@@ -10,7 +10,8 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks, Uid};
 use crate::engine::input::{
-    Exec, Exit, ExitStatus, Fork, Image, Input, Inspection, KernelEvent, Lineage, Memory, Sample, Scan, ScannedProcess,
+    Activity, Exec, Exit, ExitStatus, Fork, HostMemory, Image, Input, Inspection, KernelEvent, Lineage, Memory, Sample,
+    Scan, ScannedProcess, Tmpfs,
 };
 use crate::engine::view::{Naming, Viewer};
 
@@ -30,6 +31,10 @@ pub(super) struct World {
     next_pid: u32,
     /// What an inspection shows of everybody else, but for the parent.
     pub(super) ordinary: Inspection,
+    /// What processes do in a minute, since when: CPU time, how often they run, and bytes. All others sleep.
+    habits: HashMap<ProcessId, (BootTime, Duration, u64, u64)>,
+    /// Files in memory.
+    pub(super) tmpfs: Tmpfs,
     /// Inspections stay unanswered.
     pub(super) slow_proc: bool,
 }
@@ -57,6 +62,8 @@ impl World {
                 comm: "comm".into(),
                 ..Inspection::default()
             },
+            habits: HashMap::new(),
+            tmpfs: Tmpfs::default(),
             slow_proc: false,
         }
     }
@@ -155,6 +162,15 @@ impl World {
         }
     }
 
+    /// A long time passes in which nothing happens: the ticks are further apart than the daemon's.
+    pub(super) fn rest(&mut self, span: Duration) {
+        let end = self.now.plus(span);
+        while self.now < end {
+            self.now = self.now.plus(Duration::from_secs(5)).min(end);
+            self.tell(Input::Tick);
+        }
+    }
+
     /// Changes what /proc shows of a process from now on.
     pub(super) fn shows(&mut self, process: ProcessId, change: impl FnOnce(&mut Inspection)) {
         let mut facts = self.inspection(process);
@@ -173,6 +189,11 @@ impl World {
                         let seen = self.living.contains_key(process).then(|| self.inspection(*process));
                         open.push(Input::Inspected(*process, seen));
                     }
+                    Effect::LookAtActivity(processes) => {
+                        let there = processes.iter().filter(|process| self.living.contains_key(*process));
+                        open.push(Input::Activity(there.map(|process| self.activity(*process)).collect()));
+                    }
+                    Effect::LookAtTmpfs => open.push(Input::Tmpfs(self.tmpfs.clone())),
                     Effect::Track(process, lineage) => {
                         self.tracked.insert(*process, *lineage);
                     }
@@ -185,6 +206,27 @@ impl World {
                 self.effects.push(effect);
             }
         }
+    }
+
+    /// From now on the process does this much in a minute.
+    pub(super) fn does(&mut self, process: ProcessId, cpu: Duration, runs: u64, bytes: u64) {
+        self.habits.insert(process, (self.now, cpu, runs, bytes));
+    }
+
+    fn activity(&self, process: ProcessId) -> Activity {
+        let (since, cpu, runs, bytes) = self.habits.get(&process).copied().unwrap_or_default();
+        let minutes = self.now.since(since).as_secs_f64() / 60.0;
+        // CPU time is told in ticks.
+        let ticks = (cpu.mul_f64(minutes).as_millis() / 10) as u64;
+        let runs = 50 + (runs as f64 * minutes) as u64;
+        let bytes = Some((bytes as f64 * minutes) as u64);
+        Activity { at: self.now, process, cpu: Duration::from_millis(100 + ticks * 10), runs, bytes }
+    }
+
+    /// The host has this much memory left, and as much shared memory.
+    pub(super) fn host(&mut self, available: Bytes, shmem: Bytes) {
+        let total = Bytes::from_mib(64 * 1024);
+        self.tell(Input::Host(HostMemory { total, available, shmem, ..HostMemory::default() }));
     }
 
     fn inspection(&self, process: ProcessId) -> Inspection {

@@ -2,6 +2,7 @@
 
 mod kept;
 mod left_behind;
+mod many;
 mod rules;
 
 use super::world::{World, listed};

@@ -1,0 +1,147 @@
+use std::time::Duration;
+
+use super::world::World;
+use crate::api::{FindingKind, Severity};
+use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::input::ExitStatus;
+
+const CLAUDE: &str = "/home/u/.local/bin/claude";
+
+fn server(world: &mut World, parent: ProcessId, name: &str) -> ProcessId {
+    let script = format!("/x/.bin/{name}");
+    world.spawn(parent, &["/usr/bin/node", &script])
+}
+
+#[test]
+fn more_helpers_than_a_session_may_start_at_once_are_a_burst() {
+    let mut world = World::new();
+    world.host(Bytes::from_mib(2_000), Bytes(0));
+    let elder = world.claude();
+    for mib in [90, 100, 400] {
+        let settled = server(&mut world, elder, "mcp-server-memory");
+        world.memory(settled, Bytes::from_mib(mib));
+    }
+    world.wait(Duration::from_secs(180));
+    let agent = world.claude();
+    for _ in 0..10 {
+        server(&mut world, agent, "mcp-server-memory");
+    }
+    world.wait(Duration::from_secs(5));
+    assert!(world.all(FindingKind::Fanout).is_empty(), "ten are in order");
+    let last = server(&mut world, agent, "mcp-server-memory");
+    world.memory(last, Bytes::from_mib(10));
+    world.wait(Duration::from_secs(4));
+
+    let findings = world.open(FindingKind::Fanout);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    let evidence = &findings[0].evidence;
+    assert_eq!((findings[0].pid, findings[0].proposed_action.as_str()), (agent.pid.0, "report"));
+    assert_eq!((&evidence["helpers"], &evidence["helpers_limit"]), (&11.into(), &10.into()));
+    assert_eq!(
+        (&evidence["memory_bytes"], &evidence["expected_bytes"]),
+        (&(10 << 20).into(), &(1_100_u64 << 20).into())
+    );
+    assert_eq!(evidence["started_by"][0]["pid"], agent.pid.0);
+    assert_eq!(findings[0].severity, Severity::Warning, "more than a quarter of what is there");
+
+    world.wait(Duration::from_secs(90));
+    let closed = world.all(FindingKind::Fanout);
+    assert_eq!((closed.len(), closed[0].closed_because.as_deref()), (1, Some("no more are started")));
+}
+
+#[test]
+fn a_build_is_one_helper_however_many_compilers_it_runs() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let shell = world.spawn(agent, &["/bin/bash", "-c", "make -j64"]);
+    let make = world.spawn(shell, &["/usr/bin/make", "-j64"]);
+    for _ in 0..64 {
+        let cc = world.spawn(make, &["/usr/bin/cc", "-c", "x.c"]);
+        world.spawn(cc, &["/usr/lib/gcc/cc1", "x.c"]);
+    }
+    world.wait(Duration::from_secs(60));
+    assert!(world.all(FindingKind::Fanout).is_empty());
+}
+
+#[test]
+fn searches_that_come_and_go_are_no_burst() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for round in 0..30 {
+        let searches: Vec<ProcessId> = (0..12).map(|_| world.spawn(agent, &["/usr/bin/rg", "x"])).collect();
+        world.wait(Duration::from_millis(if round % 2 == 0 { 250 } else { 1_250 }));
+        searches.into_iter().for_each(|search| world.end(search, ExitStatus::Code(0)));
+    }
+    world.wait(Duration::from_secs(5));
+    assert!(world.all(FindingKind::Fanout).is_empty());
+}
+
+#[test]
+fn a_browser_with_its_renderers_is_one_helper() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let playwright = server(&mut world, agent, "playwright-mcp");
+    let chrome = world.spawn(playwright, &["/opt/chrome/chrome", "--headless"]);
+    for _ in 0..20 {
+        world.spawn(chrome, &["/opt/chrome/chrome", "--type=renderer"]);
+    }
+    world.wait(Duration::from_secs(30));
+    assert!(world.all(FindingKind::Fanout).is_empty());
+}
+
+#[test]
+fn agents_have_a_bound_of_their_own() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..3 {
+        world.spawn(agent, &[CLAUDE, "-p"]);
+    }
+    world.wait(Duration::from_secs(5));
+    assert!(world.all(FindingKind::Fanout).is_empty(), "three are in order");
+    let shell = world.spawn(agent, &["/bin/bash", "-c", "codex exec x"]);
+    world.spawn(shell, &["/usr/local/bin/codex", "exec", "x"]);
+    world.wait(Duration::from_secs(4));
+
+    let findings = world.open(FindingKind::Fanout);
+    assert_eq!((findings.len(), &findings[0].evidence["agents"]), (1, &4.into()));
+    assert_eq!(findings[0].pid, agent.pid.0, "whoever's session the nested agent has");
+    assert!(findings[0].summary.starts_with("4 agents"), "{}", findings[0].summary);
+}
+
+#[test]
+fn agents_that_are_started_one_after_the_other_are_no_burst() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..12 {
+        world.spawn(agent, &[CLAUDE, "-p"]);
+        world.wait(Duration::from_secs(25));
+    }
+    assert!(world.all(FindingKind::Fanout).is_empty());
+}
+
+#[test]
+fn what_no_elder_tells_is_not_guessed() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..12 {
+        server(&mut world, agent, "mcp-server-memory");
+    }
+    world.wait(Duration::from_secs(4));
+    assert!(world.open(FindingKind::Fanout)[0].evidence["expected_bytes"].is_null());
+}
+
+#[test]
+fn a_storm_leaves_nothing_behind() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..3_000 {
+        let tool = world.spawn(agent, &["/usr/bin/git", "status"]);
+        world.end(tool, ExitStatus::Code(0));
+    }
+    world.wait(Duration::from_secs(120));
+    assert!(world.all(FindingKind::Fanout).is_empty());
+    world.kill(agent);
+    world.wait(Duration::from_secs(120));
+    let left = format!("{:?}", world.engine.fanout);
+    assert!(left.starts_with("Fanout { sessions: {}, counted: {}, "), "{left}");
+}
