@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn watchdogd(runtime_dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
     command.arg("--runtime-dir").arg(runtime_dir).args(["--listen", "127.0.0.1:0"]);
+    command.arg("--state-dir").arg(runtime_dir.join("state"));
     command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }
@@ -248,7 +249,8 @@ fn without_root_it_runs_degraded_and_says_what_that_costs() {
     let runtime_dir = dir.path().join("run");
     fs::create_dir(&runtime_dir).unwrap();
     let mut command = Command::new(for_everybody(dir.path()));
-    command.arg("--runtime-dir").arg(&runtime_dir).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    command.arg("--runtime-dir").arg(&runtime_dir).arg("--state-dir").arg(runtime_dir.join("state"));
+    command.args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
     if rustix::process::geteuid().is_root() {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -86,7 +86,7 @@ fn a_profile_may_have_several_ways() {
 #[rstest]
 #[case::unknown_table(
     "[daemn]\n",
-    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, gate, actions, profile"
+    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, gate, actions, history, profile"
 )]
 #[case::unknown_key(
     "[daemon]\nlistn = \"off\"\n",

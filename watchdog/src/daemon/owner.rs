@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Core, Facts};
 use super::hands::{self, Loaded};
+use super::historian::Historian;
 use super::metrics::Metrics;
 use super::pump::{Pump, Rings};
 use super::request::Request;
@@ -37,6 +38,7 @@ pub(super) struct Owner {
 pub(super) fn start(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
+    history: Historian,
     requests: mpsc::Receiver<Request>,
 ) -> io::Result<Owner> {
     let (say_ready, ready) = oneshot::channel();
@@ -44,7 +46,7 @@ pub(super) fn start(
     let (say_ended, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
-        let result = runtime.block_on(follow(config, metrics, requests, say_ready, stopped));
+        let result = runtime.block_on(follow(config, metrics, history, requests, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
         if let Err(error) = result {
@@ -58,6 +60,7 @@ pub(super) fn start(
 async fn follow(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
+    history: Historian,
     requests: mpsc::Receiver<Request>,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
@@ -74,7 +77,7 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
-    let core = Core::new(config, metrics, facts);
+    let core = Core::new(config, metrics, history, facts);
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
 }
 

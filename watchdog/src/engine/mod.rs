@@ -20,6 +20,7 @@ mod merge;
 mod process;
 mod session;
 mod standing;
+mod summary;
 mod table;
 
 #[cfg(test)]
@@ -188,6 +189,7 @@ impl Step<'_> {
         self.tick_abandoned();
         self.tick_external();
         self.measure_shared();
+        self.tally();
         self.review_close_watch();
     }
 

@@ -238,7 +238,7 @@ fn shown(process: &Process) -> bool {
     process.alive() || process.zombie()
 }
 
-fn shown_finding(finding: &super::finding::Finding, naming: &Naming<'_>) -> api::Finding {
+pub(super) fn shown_finding(finding: &super::finding::Finding, naming: &Naming<'_>) -> api::Finding {
     let seen = &finding.seen;
     api::Finding {
         id: finding.id.0,
