@@ -38,6 +38,9 @@ fn every_key_is_read() {
         [orphans]
         grace = "1m30s"
         keep = ["*/my-daemon"]
+        [history]
+        retention = "30d"
+        max_size = "1GiB"
         [[profile]]
         name = "my-agent"
         exe = ["*/my-agent"]
@@ -55,6 +58,10 @@ fn every_key_is_read() {
     assert_eq!(config.tracking.max_processes, 1024);
     assert_eq!(config.orphans.grace, Duration::from_secs(90));
     assert_eq!(config.orphans.keep.patterns(), ["*/my-daemon"]);
+    assert_eq!(
+        config.history,
+        History { retention: Duration::from_secs(30 * 86_400), max_size: Bytes::from_mib(1_024) }
+    );
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
@@ -108,6 +115,18 @@ fn a_profile_may_have_several_ways() {
 #[case::negative(
     "[tracking]\nmax_processes = -1\n",
     "c.toml:2:17: max_processes: must be a whole number from 256 to 4194304"
+)]
+#[case::history_too_short(
+    "[history]\nretention = \"5m\"\n",
+    "c.toml:2:13: retention: \"5m\" is out of range: 1h to 3650d is allowed"
+)]
+#[case::history_of_a_share(
+    "[history]\nmax_size = \"10%\"\n",
+    "c.toml:2:12: max_size: \"10%\" is out of range: 1MiB to 1TiB is allowed"
+)]
+#[case::history_without_a_unit(
+    "[history]\nmax_size = \"100\"\n",
+    "c.toml:2:12: max_size: \"100\" is not a size: a whole number with B, KiB, MiB, GiB, TiB, or % of the host's memory (1% to 100%) is allowed, as in \"800MiB\" or \"10%\""
 )]
 #[case::bad_address(
     "[daemon]\nlisten = \"localhost\"\n",

@@ -218,7 +218,7 @@ impl Lines {
     /// # Errors
     /// When the daemon goes away, or sends a line without an end.
     pub(crate) async fn next(&mut self) -> Result<String, Failure> {
-        self.next_or_end().await?.ok_or_else(|| {
+        self.read_line().await?.ok_or_else(|| {
             let why = "it ended the stream of events".into();
             self.client.unreachable(why, "It was stopped, or restarted: run the command again.".into())
         })
@@ -227,8 +227,13 @@ impl Lines {
     /// The next line without its line break, or `None` at the end of an answer that has one.
     ///
     /// # Errors
-    /// When the daemon goes away before that, or sends a line without an end.
+    /// When the daemon goes away before that, sends nothing for long, or sends a line without an end.
     pub(crate) async fn next_or_end(&mut self) -> Result<Option<String>, Failure> {
+        let client = self.client.clone();
+        client.in_time(self.read_line()).await
+    }
+
+    async fn read_line(&mut self) -> Result<Option<String>, Failure> {
         loop {
             if let Some(end) = self.pending[self.searched..].iter().position(|&byte| byte == b'\n') {
                 let line = self.pending.split_to(self.searched + end + 1);

@@ -36,8 +36,8 @@ pub(super) async fn run(
             let told = from_daemon(lines, &mut page).await;
             page.close(told)
         }
-        Err(Failure::Unreachable { .. }) => {
-            let lines = history::open(state_dir).map_err(|error| unreadable(&error))?;
+        Err(failure @ Failure::Unreachable { .. }) => {
+            let lines = history::open(state_dir).map_err(|error| unreadable(failure, &error))?;
             let mut page = Page::open(wanted, output)?;
             let told = from_file(lines, wanted, &mut page);
             page.close(told)
@@ -71,14 +71,18 @@ fn from_file(mut lines: history::Lines<File>, wanted: Wanted, page: &mut Page<'_
     Ok(())
 }
 
-/// Neither a daemon nor a file.
-pub(super) fn unreadable(error: &ReadError) -> Failure {
-    let next = "No daemon is reachable either. If they are elsewhere, name them with --socket and --state-dir.";
-    match error {
-        ReadError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+/// Neither a daemon that answers nor a file that can be read.
+pub(super) fn unreadable(no_daemon: Failure, error: &ReadError) -> Failure {
+    match (no_daemon, error) {
+        (_, ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Failure::Forbidden(format!("{error}\nWithout a daemon only root can read the history: use sudo."))
         }
-        _ => Failure::No(format!("{error}\n{next}")),
+        (Failure::Unreachable { socket, why, next }, _) => {
+            let file =
+                format!("Without it, {error}: if the history is elsewhere, name its directory with --state-dir.");
+            Failure::Unreachable { socket, why, next: format!("{next}\n{file}") }
+        }
+        (failure, _) => failure,
     }
 }
 
@@ -215,8 +219,13 @@ fn describe(what: &Past) -> (&'static str, Option<u64>, String) {
         }
         Past::Death(death) => {
             let session = death.get("session").and_then(serde_json::Value::as_u64);
-            let text = |name: &str| death.get(name).and_then(serde_json::Value::as_str);
-            let told = text("summary").map_or_else(|| serde_json::to_string(death).unwrap_or_default(), str::to_owned);
+            let text = |name: &str| death.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let pid = death.get("pid").and_then(serde_json::Value::as_u64).unwrap_or_default();
+            let told = match text("summary") {
+                // What concerns others is not told to everybody, and the sentence goes with it.
+                "" => format!("{} (pid {pid}) died: {}", text("comm"), text("cause").replace('_', " ")),
+                summary => summary.to_owned(),
+            };
             ("death", session, told)
         }
         Past::Unknown => ("unknown", None, "written by another version".into()),
@@ -235,11 +244,13 @@ fn of_host(host: &HostRecord) -> String {
 
 fn of_session(summary: &SessionSummary) -> String {
     let helpers = count(summary.helpers, "helper", "helpers");
-    let (together, one) = (size(summary.peak_memory_bytes), size(summary.largest_process_peak_bytes));
-    format!(
-        "{} of user {}: {helpers}, at most {together} together, {one} in one process",
-        summary.start.profile, summary.start.user
-    )
+    let together = match summary.peak_memory_bytes {
+        // It was over before anybody looked.
+        0 => String::new(),
+        peak => format!("at most {} together, ", size(peak)),
+    };
+    let one = size(summary.largest_process_peak_bytes);
+    format!("{} of user {}: {helpers}, {together}{one} in one process", summary.start.profile, summary.start.user)
 }
 
 #[cfg(test)]

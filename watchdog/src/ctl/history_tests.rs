@@ -40,6 +40,7 @@ fn all() -> Vec<String> {
         })),
         record(json!({"type": "oom", "pid": 9, "start_time": 1, "session": null, "comm": "node\n"})),
         record(json!({"type": "death", "session": 3, "pid": 9, "summary": "node (9) was killed by SIGKILL"})),
+        record(json!({"type": "death", "session": 3, "pid": 10, "comm": "node", "cause": "heap_limit"})),
         record(json!({"type": "action", "action": "adopt", "pids": [5, 6], "session": null, "asked_by_uid": 1000})),
         session(json!({
             "type": "session_ended", "ended_at": "2026-01-02T11:00:00Z", "peak_memory_bytes": 2_u64 << 30,
@@ -70,6 +71,7 @@ fn each_record_is_a_line_and_the_host_is_shown_when_it_was_short() {
     2026-01-02 11:59:58.250  finding          session 3    #4 orphan opened: 3 helpers\u{202e}
     2026-01-02 11:59:58.250  oom              -            the OOM killer took node\n (pid 9)
     2026-01-02 11:59:58.250  death            session 3    node (9) was killed by SIGKILL
+    2026-01-02 11:59:58.250  death            session 3    node (pid 10) died: heap limit
     2026-01-02 11:59:58.250  action           -            adopt 5, 6, asked for by uid 1000
     2026-01-02 11:59:58.250  session_ended    session 3    claude-code of user u\u{1b}: 12 helpers, at most 2.0 GiB together, 1.0 GiB in one process
     2026-01-02 11:59:58.250  daemon_stopped   -
@@ -87,7 +89,7 @@ fn every_look_at_the_host_is_shown_on_request() {
 
 #[test]
 fn json_is_one_document_with_every_record() {
-    let records = &all()[..12];
+    let records = &all()[..13];
     let document: Value = serde_json::from_str(&page(true, false, records)).unwrap();
     let given: Vec<Value> = records.iter().map(|record| serde_json::from_str(record).unwrap()).collect();
     assert_eq!(document["records"], Value::from(given));

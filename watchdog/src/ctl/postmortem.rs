@@ -9,8 +9,8 @@ use super::output::Output;
 use super::show::{Ink, Screen, clock, size, span, visible};
 use crate::api::{End, Finding, Growth, HostTrend, Postmortem, ProcessMemory, SessionMemory};
 use crate::engine::view::Viewer;
+use crate::history;
 use crate::history::postmortem::{NoAnswer, Question, tell};
-use crate::history::{self};
 
 /// Rows of each kind that are shown at most; JSON has them all.
 const ROWS: usize = 8;
@@ -26,8 +26,8 @@ pub(super) async fn run(
     let path = boot.map_or_else(|| "/v1/postmortem".to_owned(), |boot| format!("/v1/postmortem?boot={boot}"));
     match client.get::<Postmortem>(&path).await {
         Ok(answer) => output.show(&answer.text, |screen| render(&answer.document, screen)),
-        Err(Failure::Unreachable { .. }) => {
-            let told = from_file(state_dir, boot)?;
+        Err(failure @ Failure::Unreachable { .. }) => {
+            let told = from_file(state_dir, boot, failure)?;
             let text = serde_json::to_string(&told).map_err(|error| Failure::No(error.to_string()))?;
             output.show(&text, |screen| render(&told, screen))
         }
@@ -36,11 +36,11 @@ pub(super) async fn run(
 }
 
 /// Without a daemon every run has ended.
-fn from_file(state_dir: &Path, boot: Option<i64>) -> Result<Postmortem, Failure> {
+fn from_file(state_dir: &Path, boot: Option<i64>, no_daemon: Failure) -> Result<Postmortem, Failure> {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let question = Question { viewer: Viewer::Root, boot, going_on: None, boot_id: boot_id.trim().to_owned() };
     tell(|| history::open(state_dir), &question).map_err(|error| match error {
-        NoAnswer::Read(error) => unreadable(&error),
+        NoAnswer::Read(error) => unreadable(no_daemon, &error),
         NoAnswer::Io(_) | NoAnswer::None(_) => Failure::No(error.to_string()),
     })
 }

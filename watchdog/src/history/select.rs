@@ -9,6 +9,25 @@ use crate::api::{Past, Record};
 use crate::engine::id::Uid;
 use crate::engine::view::Viewer;
 
+/// What a death tells of the dead process alone. The rest may name processes of other users.
+const OWN_DEATH: [&str; 15] = [
+    "pid",
+    "start_time",
+    "session",
+    "profile",
+    "kind",
+    "comm",
+    "name",
+    "died_at",
+    "started_at",
+    "age_seconds",
+    "exit_code",
+    "signal",
+    "cause",
+    "heap",
+    "memory",
+];
+
 /// What to choose by.
 #[derive(Clone, Debug)]
 pub struct Selection {
@@ -44,6 +63,14 @@ pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Opt
             }
             serde_json::to_string(&record).ok().map(Cow::Owned)
         }
-        _ => head.uid.filter(|uid| viewer.sees(Uid(*uid))).map(|_| json.into()),
+        _ if !head.uid.is_some_and(|uid| viewer.sees(Uid(uid))) => None,
+        "death" => {
+            let mut record: Record = serde_json::from_str(json).ok()?;
+            if let Past::Death(death) = &mut record.what {
+                death.retain(|name, _| OWN_DEATH.contains(&name.as_str()));
+            }
+            serde_json::to_string(&record).ok().map(Cow::Owned)
+        }
+        _ => Some(json.into()),
     }
 }

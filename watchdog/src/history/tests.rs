@@ -139,7 +139,7 @@ fn only_one_daemon_at_a_time_writes_a_directory() {
 
 #[test]
 fn torn_anywhere_the_file_opens_with_every_whole_line() {
-    const RECORDS: usize = 40;
+    const RECORDS: usize = 10;
     let whole = fs::read(history_of(&numbered(RECORDS)).path().join(FILE)).unwrap();
     let dir = scratch();
     let file = dir.path().join(FILE);
@@ -342,6 +342,13 @@ fn a_user_sees_the_host_and_what_is_theirs() {
     for others in [oom("r", 0, Some(1_001), "x"), oom("r", 0, None, "nobody knows whose")] {
         assert_eq!(shown(&others), None);
     }
+    let death = |more: Value| {
+        let mut what = json!({ "type": "death", "pid": 7, "comm": "node", "cause": "killed" });
+        what.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        record("r", 0, Some(1_000), what)
+    };
+    let whole = death(json!({ "summary": "bash of somebody else did it", "sender": { "pid": 8 } }));
+    assert_eq!(shown(&whole), Some(death(json!({}))));
     let both = host("r", 0, 7, &[(1, 1_000, 5), (2, 1_001, 6)]);
     assert_eq!(shown(&both), Some(host("r", 0, 7, &[(1, 1_000, 5)])));
 }
