@@ -1,5 +1,6 @@
 //! What of all that happens goes into the history.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::historian::{Historian, Origin};
@@ -22,13 +23,13 @@ const LARGEST_PROCESSES: usize = 6;
 #[derive(Debug)]
 pub(super) struct Chronicle {
     history: Historian,
-    next_host: BootTime,
+    next_host: Cell<BootTime>,
 }
 
 impl Chronicle {
     /// One that writes there.
     pub(super) fn new(history: Historian) -> Self {
-        Self { history, next_host: BootTime(0) }
+        Self { history, next_host: Cell::default() }
     }
 
     /// Where the history is, and which run this is.
@@ -83,11 +84,11 @@ impl Chronicle {
     }
 
     /// Writes down the host's memory, when it is time again.
-    pub(super) fn host(&mut self, now: BootTime, host: &HostMemory, engine: &Engine, naming: &Naming<'_>) {
-        if now < self.next_host {
+    pub(super) fn host(&self, now: BootTime, host: &HostMemory, engine: &Engine, naming: &Naming<'_>) {
+        if now < self.next_host.get() {
             return;
         }
-        self.next_host = now.plus(HOST_INTERVAL);
+        self.next_host.set(now.plus(HOST_INTERVAL));
         let (sessions, processes) = engine.largest(LARGEST_SESSIONS, LARGEST_PROCESSES);
         let record = HostRecord { memory: shown_host(host), sessions, processes };
         self.history.write(naming.moment(now), None, Past::Host(record));

@@ -90,10 +90,7 @@ impl Core {
         self.engine.step(now, input, &mut asked);
         self.absorb(asked, subject, effects);
         if measured {
-            let Self { chronicle, engine, users, facts, .. } = self;
-            let user = |uid| users.borrow_mut().name(uid);
-            let naming = Naming { boot: clock::boot_wall_time(), user: &user };
-            chronicle.host(now, &facts.host, engine, &naming);
+            self.with_naming(|engine, naming| self.chronicle.host(now, &self.facts.host, engine, naming));
         }
     }
 

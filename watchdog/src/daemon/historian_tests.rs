@@ -149,7 +149,6 @@ fn a_disk_that_takes_nothing_for_long_costs_the_oldest_records_and_no_memory() {
 
 /// Where a file grows no larger than this, as on a disk that is full: a file system in memory, in a mount namespace that
 /// only this thread has.
-#[cfg(test)]
 fn small_disk(work: impl FnOnce(&Path) + Send) {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     use rustix::thread::{UnshareFlags, unshare_unsafe};

@@ -14,16 +14,19 @@
 //!
 //! # Why no database
 //!
-//! The daemon has a dozen MiB, aborts on a panic (a tracker must not run on half a state), and appends a few records a
-//! minute that are read from end to end, and seldom. Embedded databases were weighed against that; the measurements are in
-//! the commit that added this module.
+//! A few records a minute are appended, and seldom read, from end to end: nothing here asks for a tree of pages. The daemon has
+//! a dozen MiB in all, and a panic ends it, since a tracker must not run on with half a state. Three embedded stores were tried
+//! against that, each with 2,000 durable commits of a record and the smallest cache it takes; sizes are beyond those of an empty program:
 //!
-//! - redb 4.1: pure Rust, one file. Some broken files make it panic when it opens, checks or drops them (its issues 620,
-//!   1303 and 1333 tell of a full disk and of single flipped bytes), and a file from a crash while it grows may
-//!   never open again: that would be a daemon that does not start, because of its history.
-//! - fjall: a directory of files, threads and write buffers of its own.
-//! - SQLite: sound with broken files and small, but C: the daemon builds with a Rust toolchain and nothing else, also for
-//!   musl.
+//! | | program | resident | written to disk | a torn file | 512 garbled bytes |
+//! | --- | --- | --- | --- | --- | --- |
+//! | redb 4.6 | 0.8 MiB | 1.1 MiB | 60 MB | none of 500 opens | 272 of 500 panic when read as text, 5 behind its own check |
+//! | SQLite (rusqlite 0.43) | 1.9 MiB | 2.4 MiB | 19 MB | not tried | not tried |
+//! | fjall 3.1 | 1.0 MiB | 2.5 MiB | 9 MB | not tried | not tried |
+//! | this | 0.03 MiB | 0.1 MiB | 9 MB | all but the last line | all but the lines in it |
+//!
+//! And SQLite is C, while the daemon builds with a Rust toolchain and nothing else, also for musl; fjall is a directory of
+//! files with threads of its own.
 
 pub mod line;
 pub mod postmortem;
