@@ -212,6 +212,12 @@ impl Daemon {
         self.files.runtime.join("control.sock")
     }
 
+    /// Where the daemon keeps what outlives it.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.files.state
+    }
+
     /// What the daemon has logged.
     #[must_use]
     pub fn log(&self) -> String {

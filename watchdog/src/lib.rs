@@ -10,6 +10,7 @@
 //!   detectors look at what changed, and gives back effects. It does no I/O and reads no clock.
 //! - [`daemon`]: the shell around the core: one task owns the engine, carries its effects out, keeps the journal, and
 //!   serves the control socket and the metrics.
+//! - [`history`]: what outlives the daemon: written by its own thread, read with or without the daemon.
 //! - [`api`]: the types of the control API, which both binaries share.
 //! - [`ctl`]: `watchdogctl`, which asks over the socket and shows the answers to people and scripts.
 //! - [`config`]: what a user can set, and the profiles by which agents are recognised.
@@ -19,6 +20,7 @@ pub mod config;
 pub mod ctl;
 pub mod daemon;
 pub mod engine;
+pub mod history;
 pub mod host;
 pub mod kernel;
 

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn watchdogd(runtime_dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
     command.arg("--runtime-dir").arg(runtime_dir).args(["--listen", "127.0.0.1:0"]);
+    command.arg("--state-dir").arg(runtime_dir.join("state"));
     command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }
@@ -234,6 +235,37 @@ fn readiness_reloading_and_stopping_are_told_to_the_service_manager() {
     assert_eq!(hear().trim(), "STOPPING=1");
 }
 
+#[test]
+fn a_history_that_cannot_be_written_is_reported_and_keeps_nobody_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("state"), "in the way").unwrap();
+    let mut daemon = Daemon::start(&mut watchdogd(dir.path()));
+    let stated = &status(dir.path())["history"];
+    assert!(stated["problem"].as_str().is_some_and(|problem| problem.contains("/state")), "{stated}");
+    assert!(daemon.said.iter().any(|line| line.contains("the history is not written")), "{:#?}", daemon.said);
+    let metrics = || get(TcpStream::connect(daemon.metrics_address()).unwrap(), "/metrics").1;
+    assert!(metrics().contains("\nagent_watchdog_history_failing 1\n"));
+
+    fs::remove_file(dir.path().join("state")).unwrap();
+
+    daemon.wait_for("the history is written again");
+    assert_eq!(status(dir.path())["history"]["problem"], Value::Null);
+    assert!(fs::metadata(dir.path().join("state/history.log")).unwrap().len() > 100);
+}
+
+#[test]
+fn a_history_that_is_none_is_set_aside_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("history.log"), vec![0x5a; 1 << 20]).unwrap();
+    let daemon = Daemon::start(&mut watchdogd(dir.path()));
+    let warning = daemon.said.iter().find(|line| line.contains("history.set-aside"));
+    assert!(warning.is_some_and(|line| line.contains("WARN")), "{:#?}", daemon.said);
+    assert_eq!(fs::metadata(state.join("history.set-aside")).unwrap().len(), 1 << 20);
+    assert_eq!(status(dir.path())["history"]["problem"], Value::Null);
+}
+
 /// The daemon where a user without any privilege can run it.
 fn for_everybody(dir: &Path) -> PathBuf {
     let program = dir.join("watchdogd");
@@ -248,7 +280,8 @@ fn without_root_it_runs_degraded_and_says_what_that_costs() {
     let runtime_dir = dir.path().join("run");
     fs::create_dir(&runtime_dir).unwrap();
     let mut command = Command::new(for_everybody(dir.path()));
-    command.arg("--runtime-dir").arg(&runtime_dir).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    command.arg("--runtime-dir").arg(&runtime_dir).arg("--state-dir").arg(runtime_dir.join("state"));
+    command.args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
     if rustix::process::geteuid().is_root() {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -246,6 +246,68 @@ fn a_stream_is_printed_line_by_line_until_the_daemon_goes() {
     assert_eq!(out, line.repeat(2));
 }
 
+const OOM: &str = r#"{"at":"2026-01-02T11:59:58.25Z","run":"2026-01-02T00:00:00Z","uid":0,"type":"oom","pid":9,"start_time":1,"session":3,"comm":"node"}"#;
+
+#[test]
+fn a_history_is_one_document_though_it_comes_line_by_line() {
+    let server = Server::start(|request, stream| {
+        assert_eq!(request, "GET /v1/history?since=60s&session=3 HTTP/1.1");
+        stream.write_all((stream_of(&[OOM, OOM]) + "0\r\n\r\n").as_bytes()).unwrap();
+    });
+    let wanted = ["history", "--since", "1m", "--session", "3"];
+    let (code, out, err) = run(&server.socket(), &[&wanted[..], &["--json"]].concat());
+    assert_eq!((code, err.as_str()), (0, ""));
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let given: serde_json::Value = serde_json::from_str(OOM).unwrap();
+    assert_eq!(document, serde_json::json!({ "records": [given, given] }));
+    let (code, out, _) = run(&server.socket(), &wanted);
+    let line = "2026-01-02 11:59:58.250  oom              session 3    the OOM killer took node (pid 9)\n";
+    assert_eq!((code, out), (0, line.repeat(2)));
+}
+
+#[test]
+fn a_history_that_breaks_off_is_one_document_and_a_failure() {
+    let server = Server::raw(stream_of(&[OOM]));
+    let (code, out, err) = run(&server.socket(), &["history", "--json"]);
+    assert_eq!(code, 69, "{err}");
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["records"].as_array().unwrap().len(), 1);
+    assert!(err.contains("went away"), "{err}");
+}
+
+#[test]
+fn without_a_daemon_the_file_is_read_and_without_both_the_daemon_is_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let state_dir = directory.path().to_str().unwrap();
+    let (mut store, _) = watchdog::history::Store::open(directory.path()).unwrap();
+    store.append(&watchdog::history::line::encode(&serde_json::from_str(OOM).unwrap())).unwrap();
+    let missing = directory.path().join("none.sock");
+    let (code, out, err) = run(&missing, &["history", "--state-dir", state_dir]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("the OOM killer took node"), "{out}");
+    let (code, out, err) = run(&missing, &["postmortem", "--state-dir", state_dir, "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told["killed"][0]["comm"], "node");
+
+    let nothing = directory.path().join("nothing");
+    for command in ["history", "postmortem"] {
+        let (code, _, err) = run(&missing, &[command, "--state-dir", nothing.to_str().unwrap()]);
+        assert_eq!(code, 69, "{err}");
+        assert!(
+            err.contains("none.sock") && err.contains("nothing/history.log") && err.contains("--state-dir"),
+            "{err}"
+        );
+    }
+}
+
+#[test]
+fn a_boot_to_come_is_no_boot() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, _, err) = run(&directory.path().join("none.sock"), &["postmortem", "--boot", "1"]);
+    assert_eq!(code, 2, "{err}");
+}
+
 #[test]
 fn a_line_without_an_end_is_refused() {
     let server = Server::raw(stream_of(&[EVENT, &"x".repeat(2 << 20)]));

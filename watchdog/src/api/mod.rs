@@ -5,6 +5,7 @@
 mod death;
 mod event;
 mod finding;
+mod history;
 mod status;
 mod tree;
 
@@ -14,7 +15,11 @@ pub use death::{
 };
 pub use event::{Event, Events};
 pub use finding::{Finding, FindingKind, Findings, Severity};
-pub use status::{Capability, Counts, Host, Status, Tracking};
+pub use history::{
+    ActionRecord, End, FindingRecord, Growth, HostRecord, HostTrend, OomRecord, Past, Postmortem, ProcessMemory,
+    Record, SessionMemory, SessionStart, SessionSummary,
+};
+pub use status::{Capability, Counts, HistoryState, Host, Status, Tracking};
 pub use tree::{Process, ProcessKind, ProcessState, Session, SessionState, Tree};
 
 use serde::{Deserialize, Serialize};

@@ -27,6 +27,9 @@ pub struct Status {
     pub lost_events: u64,
     /// Times that the table was brought back into line with /proc.
     pub reconciles: u64,
+    /// How the history is written; null where a daemon keeps none.
+    #[serde(default)]
+    pub history: Option<HistoryState>,
 }
 
 /// How processes are followed.
@@ -68,6 +71,19 @@ pub struct Counts {
     pub findings_open: u64,
     /// anon + shmem + swap of all sessions, with what a tree shares counted once.
     pub memory_bytes: u64,
+}
+
+/// How the history is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryState {
+    /// The file.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Records that could not be written, since the daemon started.
+    pub lost_records: u64,
+    /// Why nothing is written at present; null when all is well.
+    pub problem: Option<String>,
 }
 
 /// Memory of the host.

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::engine::classify::Program;
+use crate::engine::id::Bytes;
 use crate::engine::input::Image;
 
 /// All that can be configured. The tables are those of the file.
@@ -39,6 +40,8 @@ pub struct Config {
     pub fanout: Fanout,
     /// `[external]`
     pub external: External,
+    /// `[history]`
+    pub history: History,
     /// `[[profile]]`: the built-in profiles, with a user's profile in the place of the one whose name it bears.
     pub profiles: Vec<Profile>,
 }
@@ -84,6 +87,15 @@ pub struct Orphans {
     pub keep: Globs,
 }
 
+/// `[history]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// `retention`: how long what happened is remembered.
+    pub retention: Duration,
+    /// `max_size`: how large the file may become.
+    pub max_size: Bytes,
+}
+
 impl Orphans {
     /// Whether the configuration lists this program as meant to stay.
     #[must_use]
@@ -114,6 +126,12 @@ impl Default for Orphans {
     }
 }
 
+impl Default for History {
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(7 * 86_400), max_size: Bytes::from_mib(256) }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -124,6 +142,7 @@ impl Default for Config {
             duplicates: Duplicates::default(),
             fanout: Fanout::default(),
             external: External::default(),
+            history: History::default(),
             profiles: Profile::built_in(),
         }
     }

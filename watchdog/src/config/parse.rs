@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
 use super::reader::{ConfigError, Reader, Section};
-use super::values::Size;
-use super::{CloseWatch, Config, Daemon, Orphans, Tracking, detect, values};
+use super::{CloseWatch, Config, Daemon, History, Orphans, Size, Tracking, detect, values};
 use crate::engine::id::Bytes;
 
 const TABLES: &[&str] = &[
@@ -23,6 +22,7 @@ const TABLES: &[&str] = &[
     "external",
     "gate",
     "actions",
+    "history",
     "profile",
 ];
 const PATTERN_KEYS: &[&str] = &["exe", "argv0", "script", "comm", "first_arg", "not_first_arg"];
@@ -47,6 +47,8 @@ const MAX_PROCESSES: RangeInclusive<u32> = 256..=4_194_304;
 const MAX_SESSIONS: RangeInclusive<u32> = 1..=100_000;
 const JOURNAL_EVENTS: RangeInclusive<u32> = 100..=1_000_000;
 const SAMPLE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
+const RETENTION: RangeInclusive<Duration> = Duration::from_secs(3_600)..=Duration::from_secs(3_650 * 86_400);
+const HISTORY_SIZE: RangeInclusive<Bytes> = Bytes::from_mib(1)..=Bytes::from_mib(1 << 20);
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 
 /// Reads a configuration from the text of `file`.
@@ -62,6 +64,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         tracking(&mut reader, root, &mut config.tracking);
         orphans(&mut reader, root, &mut config.orphans);
         actions(&mut reader, root);
+        history(&mut reader, root, &mut config.history);
         detect::stale(&mut reader, root, &mut config.stale);
         detect::duplicates(&mut reader, root, &mut config.duplicates);
         detect::fanout(&mut reader, root, &mut config.fanout);
@@ -146,6 +149,20 @@ fn actions<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) {
         && enforce.value
     {
         reader.refuse(&enforce, "true is not possible yet: acting comes with a later version; only false is allowed");
+    }
+}
+
+fn history<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, history: &mut History) {
+    let Some(table) = reader.table(root, "history", "[history]", &["retention", "max_size"]) else { return };
+    if let Some(retention) = duration(reader, table, "retention", RETENTION) {
+        history.retention = retention;
+    }
+    if let Some(size) = reader.string(table, "max_size", "a size, as in \"256MiB\"") {
+        match size.value.parse() {
+            Ok(Size::Bytes(bytes)) if HISTORY_SIZE.contains(&bytes) => history.max_size = bytes,
+            Ok(_) => reader.refuse(&size, format_args!("{:?} is out of range: 1MiB to 1TiB is allowed", size.value)),
+            Err(error) => reader.refuse(&size, format_args!("{:?} is {error}", size.value)),
+        }
     }
 }
 

@@ -52,6 +52,9 @@ fn every_key_is_read() {
         max_agents = 6
         [external]
         tmpfs_growth = "5%"
+        [history]
+        retention = "30d"
+        max_size = "1GiB"
         [[profile]]
         name = "my-agent"
         exe = ["*/my-agent"]
@@ -77,6 +80,10 @@ fn every_key_is_read() {
     assert_eq!(config.duplicates, Duplicates { after, min_agents: 3, min_directories: 10 });
     assert_eq!(config.fanout, Fanout { window: Duration::from_secs(30), max_helpers: 20, max_agents: 6 });
     assert_eq!(config.external.tmpfs_growth, Size::PercentOfHost(5));
+    assert_eq!(
+        config.history,
+        History { retention: Duration::from_secs(30 * 86_400), max_size: Bytes::from_mib(1_024) }
+    );
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
@@ -111,7 +118,7 @@ fn a_profile_may_have_several_ways() {
 #[rstest]
 #[case::unknown_table(
     "[daemn]\n",
-    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, fanout, external, gate, actions, profile"
+    "c.toml:1:2: daemn: unknown key (did you mean daemon?); allowed: daemon, tracking, orphans, leaks, stale, duplicates, fanout, external, gate, actions, history, profile"
 )]
 #[case::unknown_key(
     "[daemon]\nlistn = \"off\"\n",
@@ -157,6 +164,18 @@ fn a_profile_may_have_several_ways() {
 #[case::negative(
     "[tracking]\nmax_processes = -1\n",
     "c.toml:2:17: max_processes: must be a whole number from 256 to 4194304"
+)]
+#[case::history_too_short(
+    "[history]\nretention = \"5m\"\n",
+    "c.toml:2:13: retention: \"5m\" is out of range: 1h to 3650d is allowed"
+)]
+#[case::history_of_a_share(
+    "[history]\nmax_size = \"10%\"\n",
+    "c.toml:2:12: max_size: \"10%\" is out of range: 1MiB to 1TiB is allowed"
+)]
+#[case::history_without_a_unit(
+    "[history]\nmax_size = \"100\"\n",
+    "c.toml:2:12: max_size: \"100\" is not a size: a whole number with B, KiB, MiB, GiB, TiB, or % of the host's memory (1% to 100%) is allowed, as in \"800MiB\" or \"10%\""
 )]
 #[case::bad_address(
     "[daemon]\nlisten = \"localhost\"\n",

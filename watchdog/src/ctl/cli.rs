@@ -31,6 +31,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Where a daemon keeps its history unless it is told otherwise.
+const STATE_DIR: &str = "/var/lib/agent-watchdog";
+
 const EXIT_CODES: &str = "\
 Exit codes:
    0  done
@@ -95,6 +98,49 @@ Examples:
         /// Closed ones too, as far as the daemon remembers them
         #[arg(long)]
         all: bool,
+    },
+
+    /// What happened, as far back as it is remembered: sessions, findings, deaths, actions
+    #[command(after_help = "\
+It outlives the daemon and the host: 7 days by default. The daemon is asked; if none is reachable, the file is read, for
+which one has to be root. Sessions and findings are counted anew whenever the daemon starts. Of the host's memory, which
+is recorded every 10 s, only the moments are shown in which it was short.
+
+Examples:
+  watchdogctl history --since 1d
+  watchdogctl history --session 3
+  watchdogctl history --json | jq '.records[] | select(.type == \"host\") | .memory_available_bytes'")]
+    History {
+        /// Only what happened within this time, such as 30s, 5m, 2h or 1d
+        #[arg(long, value_name = "D", value_parser = duration)]
+        since: Option<Duration>,
+        /// Only what concerns the sessions of this number
+        #[arg(long, value_name = "N", value_parser = session)]
+        session: Option<u64>,
+        /// Every record of the host's memory (--json has them in any case)
+        #[arg(long)]
+        host: bool,
+        /// Where the daemon keeps its history
+        #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+        state_dir: PathBuf,
+    },
+
+    /// The last minutes before the host or the daemon went down: who grew, who was left behind, what was killed
+    #[command(after_help = "\
+Without --boot it tells of the last run of the daemon that has ended, however it ended. Works with and without a daemon;
+without one, one has to be root to read the history.
+
+Examples:
+  watchdogctl postmortem
+  watchdogctl postmortem --boot -1
+  watchdogctl postmortem --json | jq '.processes[0]'")]
+    Postmortem {
+        /// The last end in this boot of the host: 0 is the present one, -1 the one before
+        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(..=0))]
+        boot: Option<i64>,
+        /// Where the daemon keeps its history
+        #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+        state_dir: PathBuf,
     },
 
     /// Marks a process or a session as meant to stay: it is never an orphan again

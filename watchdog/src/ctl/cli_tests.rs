@@ -51,14 +51,16 @@ fn help_of_the_whole() {
     Usage: watchdogctl [OPTIONS] <COMMAND>
 
     Commands:
-      status    How the daemon and the host are: tracking, counts, memory, pressure, lost events
-      tree      Sessions with their process trees and memory
-      events    Forks, execs, exits, signals and findings as they happened
-      findings  What was found, with the evidence: orphans, detached and abandoned processes
-      adopt     Marks a process or a session as meant to stay: it is never an orphan again
-      explain   Why a process or a session died, or why it was found
-      config    Works on configuration files; needs no daemon
-      doctor    What this host gives, what is missing, what that costs, and what to do about it
+      status      How the daemon and the host are: tracking, counts, memory, pressure, lost events
+      tree        Sessions with their process trees and memory
+      events      Forks, execs, exits, signals and findings as they happened
+      findings    What was found, with the evidence: orphans, detached and abandoned processes
+      history     What happened, as far back as it is remembered: sessions, findings, deaths, actions
+      postmortem  The last minutes before the host or the daemon went down: who grew, who was left behind, what was killed
+      adopt       Marks a process or a session as meant to stay: it is never an orphan again
+      explain     Why a process or a session died, or why it was found
+      config      Works on configuration files; needs no daemon
+      doctor      What this host gives, what is missing, what that costs, and what to do about it
 
     Options:
           --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]

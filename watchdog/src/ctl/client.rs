@@ -218,6 +218,22 @@ impl Lines {
     /// # Errors
     /// When the daemon goes away, or sends a line without an end.
     pub(crate) async fn next(&mut self) -> Result<String, Failure> {
+        self.read_line().await?.ok_or_else(|| {
+            let why = "it ended the stream of events".into();
+            self.client.unreachable(why, "It was stopped, or restarted: run the command again.".into())
+        })
+    }
+
+    /// The next line without its line break, or `None` at the end of an answer that has one.
+    ///
+    /// # Errors
+    /// When the daemon goes away before that, sends nothing for long, or sends a line without an end.
+    pub(crate) async fn next_or_end(&mut self) -> Result<Option<String>, Failure> {
+        let client = self.client.clone();
+        client.in_time(self.read_line()).await
+    }
+
+    async fn read_line(&mut self) -> Result<Option<String>, Failure> {
         loop {
             if let Some(end) = self.pending[self.searched..].iter().position(|&byte| byte == b'\n') {
                 let line = self.pending.split_to(self.searched + end + 1);
@@ -226,19 +242,14 @@ impl Lines {
                 if line.is_empty() {
                     continue;
                 }
-                return String::from_utf8(line.to_vec()).map_err(|error| self.unusable(error.to_string()));
+                return String::from_utf8(line.to_vec()).map(Some).map_err(|error| self.unusable(error.to_string()));
             }
             self.searched = self.pending.len();
             if self.pending.len() > LONGEST_LINE {
                 return Err(self.unusable(format!("a line is longer than {} MiB", LONGEST_LINE >> 20)));
             }
             match self.body.frame().await {
-                None => {
-                    let why = "it ended the stream of events".into();
-                    return Err(self
-                        .client
-                        .unreachable(why, "It was stopped, or restarted: run the command again.".into()));
-                }
+                None => return Ok(None),
                 Some(Err(error)) => return Err(self.client.broken(&error)),
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {

@@ -12,7 +12,9 @@ mod events;
 mod explain;
 mod failure;
 mod findings;
+mod history;
 mod output;
+mod postmortem;
 mod show;
 mod status;
 mod tree;
@@ -67,6 +69,11 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
             Command::Events { follow: true, since } => events::follow(&client, *since, output).await?,
             Command::Events { follow: false, since } => events::run(&client, *since, output).await?,
             Command::Findings { all } => findings::run(&client, *all, output).await?,
+            Command::History { since, session, host, state_dir } => {
+                let wanted = history::Wanted { since: *since, session: *session, host: *host };
+                return history::run(&client, state_dir, wanted, output).await;
+            }
+            Command::Postmortem { boot, state_dir } => postmortem::run(&client, state_dir, *boot, output).await?,
             Command::Adopt { target } => adopt::run(&client, *target, output).await?,
             Command::Explain { target } => explain::run(&client, *target, output).await?,
             Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::Output;
 use super::show::{Ink, Screen, age, count, size, span, visible};
-use crate::api::Status;
+use crate::api::{HistoryState, Status};
 
 pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let answer = client.get::<Status>("/v1/status").await?;
@@ -55,11 +55,25 @@ fn render(status: &Status, screen: &Screen) -> String {
         line("breaker", &screen.paint(Ink::Bad, "open: launches are refused while the host is short of memory"));
     }
     let lost = format!("{} lost, {}", status.lost_events, count(status.reconciles, "reconcile", "reconciles"));
+    if let Some(history) = &status.history {
+        line("history", &self::history(history, screen));
+    }
     line("events", &alarm(status.lost_events, lost, screen));
     for (label, text) in reasons(status) {
         line(label, &text);
     }
     out
+}
+
+fn history(history: &HistoryState, screen: &Screen) -> String {
+    let lost = match history.lost_records {
+        0 => String::new(),
+        lost => format!(", {} lost", count(lost, "record", "records")),
+    };
+    match &history.problem {
+        None => format!("{}{}", size(history.bytes), screen.paint(Ink::Warn, lost)),
+        Some(problem) => screen.paint(Ink::Warn, format!("not written: {}{lost}", visible(problem))).into_owned(),
+    }
 }
 
 fn alarm(n: u64, text: String, screen: &Screen) -> String {
@@ -133,6 +147,7 @@ mod tests {
             breaker_open: false,
             lost_events: 0,
             reconciles: 1,
+            history: Some(HistoryState { path: "/x/history.log".into(), bytes: 1 << 20, ..HistoryState::default() }),
         }
     }
 
@@ -168,6 +183,7 @@ mod tests {
         host         5.2 GiB of 16 GiB available, 300 MiB shared
         swap         1.0 GiB of 4.0 GiB used
         pressure     some 0.12 %, full 0.00 % of the last 10 s
+        history      1.0 MiB
         events       0 lost, 1 reconcile
         ");
     }
@@ -185,6 +201,7 @@ mod tests {
         swap         none
         pressure     not known: the kernel gives no pressure (PSI)
         breaker      open: launches are refused while the host is short of memory
+        history      1.0 MiB
         events       17 lost, 1 reconcile
         off          bpf: not permitted:\nnot root
                      `watchdogctl doctor` says what that costs and what to do

@@ -18,6 +18,7 @@ use super::door::Door;
 use super::http::{self, Refusal, json};
 use super::lines::Lines;
 use super::metrics::{DOOR_CONTROL, Metrics};
+use super::past;
 use super::request::{AdoptError, Asker, NoAnswer, Request};
 use super::since;
 use crate::api::Subject;
@@ -35,7 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again"}"#;
 /// What is said to whoever asks for something else.
 const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
-GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], POST /v1/adopt";
+GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], \
+GET /v1/history[?since=24h][&session=ID], GET /v1/postmortem[?boot=-1], POST /v1/adopt";
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +131,8 @@ fn router(asker: Asker) -> Router {
         .route("/v1/findings", get(findings))
         .route("/v1/events", get(events))
         .route("/v1/explain", get(explain))
+        .route("/v1/history", get(past::history))
+        .route("/v1/postmortem", get(past::postmortem))
         .route("/v1/adopt", post(adopt))
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("not with this method; there are: {PATHS}"))

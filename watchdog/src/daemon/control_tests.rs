@@ -1,11 +1,17 @@
 use super::*;
 use crate::api::{Adopted, Event, Findings, Problem, Session, SessionState, Tree};
+use crate::api::{Postmortem, Record};
+use crate::daemon::historian::Origin;
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request;
 use crate::engine::effect::{Happening, JournalEntry};
 use crate::engine::id::BootTime;
+use crate::history::{Store, line};
 use serde::de::DeserializeOwned;
 use std::time::Instant;
+
+const NOBODY: u32 = 65_534;
+
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
@@ -100,9 +106,31 @@ fn answer(request: Request, journal: &mut Journal) {
         Request::Adopt(_, Subject::Pid(2), reply) => reply.send(Err(AdoptError::NotYours)).unwrap(),
         Request::Adopt(_, Subject::Pid(pid), reply) => reply.send(Err(AdoptError::NoProcess(pid))).unwrap(),
         Request::Adopt(_, Subject::Session(id), reply) => reply.send(Err(AdoptError::NoSession(id))).unwrap(),
+        Request::History(reply) => reply.send(history_of_the_test()).unwrap(),
         Request::Ready(reply) => reply.send(true).unwrap(),
         other => panic!("nobody here answers {other:?}"),
     }
+}
+
+/// A history that all tests here read, and nobody writes.
+fn history_of_the_test() -> Origin {
+    static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, _) = Store::open(directory.path()).unwrap();
+        let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
+            let record = serde_json::json!({
+                "at": "2026-01-02T00:00:00Z", "run": run, "uid": uid, "type": "oom", "pid": 1, "start_time": 1,
+                "session": session, "comm": comm,
+            });
+            line::encode(&serde_json::from_value(record).unwrap())
+        };
+        let many = (0..2_000).flat_map(|number| record("before", NOBODY, number % 10, format!("{number:0100}")));
+        store.append(&many.collect::<Vec<u8>>()).unwrap();
+        store.append(&record("now", rustix::process::geteuid().as_raw(), 77, "mine".to_owned())).unwrap();
+        directory
+    });
+    Origin { state_dir: directory.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() }
 }
 
 fn unchunk(mut body: &str) -> String {
@@ -261,4 +289,49 @@ async fn a_socket_left_by_a_dead_daemon_is_replaced_and_ours_is_removed_at_the_e
     UnixStream::connect(&path).await.expect("the new socket listens");
     drop(socket);
     assert!(!path.exists());
+}
+
+impl Fixture {
+    /// The history as this process's user may see it.
+    async fn history(&self, query: &str) -> Vec<Record> {
+        let request = format!("GET /v1/history{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let answer = self.raw(request.as_bytes()).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/x-ndjson"), "{head}");
+        unchunk(body).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[tokio::test]
+async fn the_history_comes_line_by_line_and_as_it_was_asked_for() {
+    let fixture = Fixture::start().await;
+    let all = fixture.history("").await;
+    // Another user than root has one record of its own.
+    assert_eq!(all.len(), if rustix::process::geteuid().is_root() { 2_001 } else { 1 });
+    assert_eq!(fixture.history("?session=77").await.len(), 1);
+    assert_eq!(fixture.history("?since=2026-01-02T00:00:01Z").await, []);
+    for bad in ["?since=yesterday", "?session=x", "?nonsense=1"] {
+        let (status, problem) = fixture.ask::<Problem>("GET", &format!("/v1/history{bad}"), "").await;
+        assert_eq!(status, 400, "{problem:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_the_history_harms_nobody() {
+    let fixture = Fixture::start().await;
+    for _ in 0..20 {
+        let mut stream = fixture.connect().await;
+        stream.write_all(b"GET /v1/history HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream.read_exact(&mut [0; 100]).await.unwrap();
+    }
+    fixture.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_postmortem_is_of_a_run_that_has_ended() {
+    let fixture = Fixture::start().await;
+    let (status, told) = fixture.ask::<Postmortem>("GET", "/v1/postmortem", "").await;
+    assert_eq!((status, told.run.as_str()), (200, "before"));
+    let (status, problem) = fixture.ask::<Problem>("GET", "/v1/postmortem?boot=-3", "").await;
+    assert_eq!((status, problem.error.contains("no run")), (404, true), "{problem:?}");
 }

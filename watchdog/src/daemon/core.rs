@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::chronicle::{self, Chronicle};
+use super::historian::Historian;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
 use super::request::{AdoptError, Request};
-use crate::api::{Adopted, Capability, Host, Status, Subject, Tracking};
+use crate::api::{Adopted, Capability, Status, Subject, Tracking};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
@@ -23,6 +25,7 @@ use crate::host::users::Users;
 pub(super) struct Core {
     engine: Engine,
     journal: Journal,
+    chronicle: Chronicle,
     metrics: Arc<Metrics>,
     users: RefCell<Users>,
     /// Whose agent a session belongs to: the journal still asks when the agent has long been dead.
@@ -48,9 +51,10 @@ pub(super) struct Facts {
 
 impl Core {
     /// An engine that knows nothing yet.
-    pub(super) fn new(config: Arc<Config>, metrics: Arc<Metrics>, facts: Facts) -> Self {
+    pub(super) fn new(config: Arc<Config>, metrics: Arc<Metrics>, history: Historian, facts: Facts) -> Self {
         Self {
             journal: Journal::new(config.daemon.journal_events),
+            chronicle: Chronicle::new(history),
             engine: Engine::new(config),
             metrics,
             users: RefCell::default(),
@@ -86,9 +90,13 @@ impl Core {
         }
         // Asked now: after an exit the engine may have forgotten the process.
         let subject = subject(&input).and_then(|process| Some((process, self.engine.owner(process)?)));
+        let measured = matches!(input, Input::Host(_));
         let mut asked = Vec::new();
         self.engine.step(now, input, &mut asked);
         self.absorb(asked, subject, effects);
+        if measured {
+            self.with_naming(|engine, naming| self.chronicle.host(now, &self.facts.host, engine, naming));
+        }
     }
 
     /// The kernel dropped records: of the lives and deaths of processes, and of close watch.
@@ -135,9 +143,11 @@ impl Core {
                 drop(reply.send(adopted));
             }
             Request::Scrape(reply) => drop(reply.send(self.scrape())),
+            Request::History(reply) => drop(reply.send(self.chronicle.origin())),
             Request::Ready(reply) => drop(reply.send(self.facts.ready)),
             Request::Reconfigure(config, reply) => {
                 self.journal.resize(config.daemon.journal_events);
+                self.chronicle.reconfigure(&config);
                 let mut asked = Vec::new();
                 self.engine.reconfigure(now, config, &mut asked);
                 self.absorb(asked, None, effects);
@@ -152,7 +162,10 @@ impl Core {
             match effect {
                 Effect::Journal(entry) => self.record(&entry, subject),
                 Effect::Latency(latency) => self.metrics.latency(latency),
-                Effect::Died(death) => self.metrics.death(death.facts.cause),
+                Effect::Died(death) => {
+                    self.metrics.death(death.facts.cause);
+                    self.with_naming(|_, naming| self.chronicle.death(&death, naming));
+                }
                 other => effects.push(other),
             }
         }
@@ -172,7 +185,10 @@ impl Core {
         if let (Happening::SessionEnded, Some(session)) = (&entry.what, entry.session) {
             self.session_owners.remove(&session);
         }
-        let moment = self.with_naming(|_, naming| naming.moment(entry.at));
+        let moment = self.with_naming(|engine, naming| {
+            self.chronicle.journal(entry, owner, engine, naming);
+            naming.moment(entry.at)
+        });
         self.journal.write(entry, moment, audience);
     }
 
@@ -207,7 +223,11 @@ impl Core {
         for process in &processes {
             self.tell(now, Input::Adopt(*process), effects);
         }
-        Ok(Adopted { pids: processes.iter().map(|process| process.pid.0).collect() })
+        let pids: Vec<u32> = processes.iter().map(|process| process.pid.0).collect();
+        let owner = processes.first().and_then(|process| self.engine.owner(*process));
+        let moment = self.with_naming(|_, naming| naming.moment(now));
+        self.chronicle.adopted(viewer, subject, &pids, owner, moment);
+        Ok(Adopted { pids })
     }
 
     fn may_act(&self, viewer: Viewer, process: ProcessId) -> bool {
@@ -227,18 +247,11 @@ impl Core {
             tracking: *tracking,
             capabilities: capabilities.clone(),
             counts: self.engine.counts(viewer),
-            host: Host {
-                memory_total_bytes: host.total.0,
-                memory_available_bytes: host.available.0,
-                swap_total_bytes: host.swap_total.0,
-                swap_free_bytes: host.swap_free.0,
-                shmem_bytes: host.shmem.0,
-                pressure_some_avg10: host.pressure_some_avg10,
-                pressure_full_avg10: host.pressure_full_avg10,
-            },
+            host: chronicle::shown_host(host),
             breaker_open: false,
             lost_events: self.metrics.lost_so_far(),
             reconciles: self.engine.gauges().reconciles,
+            history: Some(self.chronicle.state()),
         }
     }
 
@@ -249,6 +262,7 @@ impl Core {
             close_watch: self.facts.tracking.close_watch,
             degraded: self.facts.degraded,
             follower_drops: self.journal.dropped(),
+            history: self.chronicle.state(),
         }
     }
 

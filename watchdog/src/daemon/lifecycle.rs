@@ -12,15 +12,18 @@ use tokio::sync::oneshot;
 
 use super::control::ControlSocket;
 use super::exposition::Exposition;
+use super::historian::{self, Historian, Origin};
 use super::lock::RuntimeDir;
 use super::metrics::Metrics;
 use super::options::{DEFAULT_CONFIG, Listen, Options};
 use super::request::{self, Asker, Request};
-use super::{log, nature, owner};
+use super::{chronicle, log, nature, owner};
 use crate::config::{self, Config};
 
 /// A stop waits this long for the owner of the engine; then it ends with the process.
-const STOP_PATIENCE: Duration = Duration::from_millis(700);
+const STOP_PATIENCE: Duration = Duration::from_millis(600);
+/// And then this long for the history.
+const HISTORY_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Runs the daemon until it is told to stop.
 ///
@@ -50,7 +53,8 @@ async fn live(options: &Options, config: Arc<Config>, dir: &RuntimeDir) -> anyho
     };
     let socket = ControlSocket::bind(&dir.socket())?;
     let (asker, requests) = request::channel();
-    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), requests)?;
+    let (history, history_ended) = historian::start(Origin::now(&options.state_dir), chronicle::limits(&config))?;
+    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), history.clone(), requests)?;
 
     let address = exposition.as_ref().map(|exposition| exposition.address);
     if let Some(exposition) = exposition {
@@ -79,11 +83,18 @@ async fn live(options: &Options, config: Arc<Config>, dir: &RuntimeDir) -> anyho
                     // It may have ended by itself this very moment.
                     let _ = owner.stop.send(());
                     let _ = tokio::time::timeout(STOP_PATIENCE, owner.ended).await;
+                    close(&history, history_ended).await;
                     return Ok(());
                 }
             }
         }
     }
+}
+
+/// Has the history written to its end; a disk that takes too long for that keeps nobody.
+async fn close(history: &Historian, ended: oneshot::Receiver<()>) {
+    history.stop();
+    let _ = tokio::time::timeout(HISTORY_PATIENCE, ended).await;
 }
 
 /// Waits for the word once; a word that will never come is none.

@@ -7,7 +7,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::api::{Cause, FindingKind};
+use crate::api::{Cause, FindingKind, HistoryState};
 use crate::engine::input::{HostMemory, KernelEvent};
 use crate::engine::view::Gauges;
 
@@ -27,6 +27,8 @@ pub(super) struct Scrape {
     pub(super) degraded: bool,
     /// Events that followers were too slow for.
     pub(super) follower_drops: u64,
+    /// How the history is written.
+    pub(super) history: HistoryState,
 }
 
 /// All metrics. Shared: each of them is atomic.
@@ -53,6 +55,9 @@ struct States {
     oom_kills: IntCounter,
     reconciles: IntCounter,
     follower_drops: IntCounter,
+    history_lost: IntCounter,
+    history_bytes: IntGauge,
+    history_failing: IntGauge,
     host_available: IntGauge,
     close_watch: IntGauge,
     degraded: IntGauge,
@@ -177,6 +182,9 @@ impl States {
             reconciles: make.counter("reconciles_total", "Times that the table was brought into line with /proc.")?,
             follower_drops: make
                 .counter("follower_dropped_events_total", "Events that followers of the journal were too slow for.")?,
+            history_lost: make.counter("history_lost_total", "Records that could not be written to the history.")?,
+            history_bytes: make.gauge("history_bytes", "Size of the history's file.")?,
+            history_failing: make.gauge("history_failing", "1 while the history cannot be written.")?,
             host_available: make.gauge("host_memory_available_bytes", "MemAvailable of the host.")?,
             close_watch: make.gauge("close_watch", "1 while the memory programs are attached.")?,
             degraded: make.gauge("degraded", "1 while processes are followed by looking at /proc only.")?,
@@ -184,7 +192,7 @@ impl States {
     }
 
     fn fill(&self, scrape: &Scrape) {
-        let Scrape { gauges, host, close_watch, degraded, follower_drops } = scrape;
+        let Scrape { gauges, host, close_watch, degraded, follower_drops, history } = scrape;
         let Gauges { sessions, processes, memory, findings_open, findings_total, zombies, oom_kills, reconciles } =
             gauges;
         self.sessions.reset();
@@ -209,6 +217,9 @@ impl States {
         raise(&self.oom_kills, *oom_kills);
         raise(&self.reconciles, *reconciles);
         raise(&self.follower_drops, *follower_drops);
+        raise(&self.history_lost, history.lost_records);
+        self.history_bytes.set(signed(history.bytes));
+        self.history_failing.set(i64::from(history.problem.is_some()));
         self.host_available.set(signed(host.available.0));
         self.close_watch.set(i64::from(*close_watch));
         self.degraded.set(i64::from(*degraded));

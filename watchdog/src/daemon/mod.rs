@@ -2,15 +2,17 @@
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`). Three threads do what may block
-//! (`hands`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
+//! (`hands`), a fourth writes the history (`historian`, `chronicle`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
 //! (`request`); it starts, reloads and ends everything (`lifecycle`).
 
+mod chronicle;
 mod control;
 mod core;
 mod door;
 mod exposition;
 mod grumble;
 mod hands;
+mod historian;
 mod http;
 mod journal;
 mod lifecycle;
@@ -21,6 +23,7 @@ mod metrics;
 mod nature;
 mod options;
 mod owner;
+mod past;
 mod pump;
 mod request;
 mod rescan;

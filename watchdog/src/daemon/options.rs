@@ -20,7 +20,7 @@ pub struct Options {
     /// Where the control socket and the lock are.
     #[arg(long, value_name = "DIR", default_value = "/run/agent-watchdog")]
     pub runtime_dir: PathBuf,
-    /// Where what outlives the daemon is kept. Nothing is, so far.
+    /// Where what outlives the daemon is kept: the history.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/agent-watchdog")]
     pub state_dir: PathBuf,
     /// Where metrics and /healthz are served, or "off"; goes before the configuration's `listen`.

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Core, Facts};
 use super::hands::{self, Loaded};
+use super::historian::Historian;
 use super::metrics::Metrics;
 use super::pump::{Pump, Rings};
 use super::request::Request;
@@ -38,6 +39,7 @@ pub(super) struct Owner {
 pub(super) fn start(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
+    history: Historian,
     requests: mpsc::Receiver<Request>,
 ) -> io::Result<Owner> {
     let (say_ready, ready) = oneshot::channel();
@@ -45,7 +47,7 @@ pub(super) fn start(
     let (say_ended, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
-        let result = runtime.block_on(follow(config, metrics, requests, say_ready, stopped));
+        let result = runtime.block_on(follow(config, metrics, history, requests, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
         if let Err(error) = result {
@@ -59,6 +61,7 @@ pub(super) fn start(
 async fn follow(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
+    history: Historian,
     requests: mpsc::Receiver<Request>,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
@@ -75,7 +78,7 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
-    let mut core = Core::new(config, metrics, facts);
+    let mut core = Core::new(config, metrics, history, facts);
     let own = host::this_process().map_err(io::Error::other)?;
     core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new());
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await

@@ -15,6 +15,15 @@ pub(super) fn parse(text: &str) -> Result<BootTime, NoMoment> {
     moment(text, clock::now(), clock::boot_wall_time())
 }
 
+/// Reads a span before now, or a time of RFC 3339, on the wall clock: what is asked for may be older than the boot.
+pub(super) fn wall(text: &str) -> Result<Timestamp, NoMoment> {
+    let wrong = || NoMoment(text.chars().take(64).collect());
+    match text.parse::<SignedDuration>() {
+        Ok(span) => Timestamp::now().checked_sub(span).map_err(|_| wrong()),
+        Err(_) => text.parse().map_err(|_| wrong()),
+    }
+}
+
 fn moment(text: &str, now: BootTime, boot: std::time::Duration) -> Result<BootTime, NoMoment> {
     let nanoseconds = if let Ok(span) = text.parse::<SignedDuration>() {
         i128::from(now.0) - span.as_nanos()
@@ -46,6 +55,16 @@ mod tests {
         let time = Timestamp::from_second(1_700_000_005).unwrap().to_string();
         assert_eq!(moment(&time, NOW, BOOT), Ok(BootTime(5_000_000_000)));
         assert_eq!(moment("1999-01-01T00:00:00Z", NOW, BOOT), Ok(BootTime(0)));
+    }
+
+    #[test]
+    fn the_wall_clock_knows_what_was_before_the_boot() {
+        let then = wall("2400h").unwrap();
+        let age = Timestamp::now().duration_since(then);
+        assert!(age >= SignedDuration::from_hours(2_400) && age < SignedDuration::from_hours(2_401));
+        let time = "2001-02-03T04:05:06Z";
+        assert_eq!(wall(time).unwrap().to_string(), time);
+        assert!(wall("yesterday").is_err());
     }
 
     #[test]

@@ -119,6 +119,9 @@ impl Step<'_> {
             dead.memory = Memory::default();
         }
         self.journal(at, Some(process), Happening::Exit { status, peak_bytes });
+        if let Some(session) = self.engine.sessions.get_mut(session) {
+            session.tally.ended(Bytes(peak_bytes));
+        }
         self.leave(session, 1, at);
         self.forget_growth(process);
         self.orphaned_by(process, at);

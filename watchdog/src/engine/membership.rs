@@ -110,6 +110,7 @@ impl Step<'_> {
         });
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += 1;
+            session.tally.entered += 1;
             session.ended = None;
         }
         self.limits_unknown(process);
@@ -261,6 +262,7 @@ impl Step<'_> {
         let mut movers = self.engine.table.below(process, |below| below.session == old);
         movers.insert(0, process);
         let mut living = 0;
+        let moved = movers.len() as u64;
         for mover in movers {
             if let Some(mover) = self.engine.table.get_mut(mover) {
                 mover.session = session;
@@ -271,6 +273,7 @@ impl Step<'_> {
         }
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += living;
+            session.tally.entered += moved;
             session.ended = None;
         }
         self.leave(old, living, self.now);

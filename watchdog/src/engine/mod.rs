@@ -23,6 +23,7 @@ mod merge;
 mod process;
 mod session;
 mod standing;
+mod summary;
 mod table;
 
 #[cfg(test)]
@@ -222,6 +223,7 @@ impl Step<'_> {
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();
+        self.tally();
         self.review_close_watch();
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::id::{BootTime, ProcessId, SessionId, Uid};
+use super::summary::Tally;
 
 /// How long an ended session is still shown, and how many of them.
 const REMEMBER: Duration = Duration::from_secs(300);
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) ignores_hup: Option<bool>,
     /// When the agent was last looked at because it started a helper, and how often that was.
     pub(super) looked: (BootTime, u32),
+    /// What it has been so far.
+    pub(super) tally: Tally,
     pub(super) ended: Option<BootTime>,
 }
 
@@ -46,6 +49,10 @@ impl Sessions {
         self.sessions.values()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.sessions.values_mut()
+    }
+
     pub(super) fn begin(&mut self, root: ProcessId, profile: &str, parent: Option<SessionId>, uid: Uid) -> SessionId {
         self.last += 1;
         let id = SessionId(self.last);
@@ -61,6 +68,7 @@ impl Sessions {
                 members: 0,
                 ignores_hup: None,
                 looked: (BootTime(0), 0),
+                tally: Tally::default(),
                 ended: None,
             },
         );

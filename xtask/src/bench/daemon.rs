@@ -35,6 +35,8 @@ impl Daemon {
             .arg(stage.path("config.toml"))
             .arg("--runtime-dir")
             .arg(runtime_dir.path())
+            .arg("--state-dir")
+            .arg(runtime_dir.path().join("state"))
             .args(["--listen", "127.0.0.1:0"])
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET")

@@ -13,6 +13,7 @@ const NOT_IN_GUESTS: &[&str] = &[
     "contract",
     "daemon",
     "heap",
+    "history",
     "hostile_clients",
     "kept",
     "many",

@@ -1,0 +1,168 @@
+//! Given a daemon that is killed, what it saw is still there: through the next daemon, and without any.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test reports by a panic")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use watchdog_tests::{Answer, Daemon, ProcessId, Stage, as_user, get, poll, seconds};
+
+const NOBODY: u32 = 65_534;
+/// How often the daemon is killed, unless `WATCHDOG_KILLS` says otherwise.
+const KILLS: u64 = 10;
+
+/// Kills the daemon, and waits until it is gone.
+fn kill(daemon: &mut Daemon) {
+    daemon.send(Signal::KILL);
+    daemon.wait(seconds(5.0)).expect("nothing survives that");
+}
+
+/// Runs `watchdogctl` on the daemon, or on what it has left.
+fn ask(daemon: &Daemon, arguments: &[&str]) -> Answer {
+    let state = daemon.state_dir().display().to_string();
+    daemon.ctl(&[arguments, &["--state-dir", &state]].concat())
+}
+
+fn records(daemon: &Daemon) -> Vec<Value> {
+    let answer = ask(daemon, &["history"]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    answer.json()["records"].as_array().unwrap().clone()
+}
+
+fn of_type<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    records.iter().filter(|record| record["type"] == kind).collect()
+}
+
+/// The agents that a record of this type names.
+fn agents(records: &[Value], kind: &str) -> BTreeSet<ProcessId> {
+    let named = |record: &Value| {
+        let number = |name: &str| record[name].as_u64().unwrap();
+        ProcessId { pid: u32::try_from(number("pid")).unwrap(), start_time: number("start_time") }
+    };
+    of_type(records, kind).into_iter().map(named).collect()
+}
+
+fn a_number_below(most: u64) -> u64 {
+    u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos()) % most
+}
+
+#[test]
+fn killed_at_any_moment_under_load_the_daemon_loses_nothing_that_is_older_than_a_second() {
+    let kills = std::env::var("WATCHDOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::watching(&stage);
+    let mut expected = BTreeSet::new();
+    for round in 1..=kills {
+        let end = Instant::now() + Duration::from_millis(1_050 + a_number_below(500));
+        let mut started = Vec::new();
+        while Instant::now() < end {
+            let agent = stage.agent("anon 1 sleep 0.1");
+            started.push((Instant::now(), agent));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(&mut daemon);
+        let killed = Instant::now();
+        let old = |began: &Instant| killed.duration_since(*began) > Duration::from_secs(1);
+        expected.extend(started.iter().filter(|(began, _)| old(began)).map(|(_, agent)| *agent));
+
+        daemon.restart();
+
+        let there = agents(&records(&daemon), "session_started");
+        let lost: Vec<_> = expected.difference(&there).collect();
+        assert!(lost.is_empty(), "after kill {round}: {lost:?} of {} are lost", expected.len());
+    }
+    let records = records(&daemon);
+    assert!(!expected.is_empty());
+    assert_eq!(of_type(&records, "daemon_started").len() as u64, kills + 1);
+    assert!(of_type(&records, "daemon_stopped").is_empty());
+    assert_eq!(daemon.status().history.unwrap().problem, None);
+}
+
+#[test]
+fn a_session_is_summed_up_when_it_is_over() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ anon 32 report helper hold ] spawn helper [ report other hold ] hold");
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(4.0), "the helper's memory", |look| {
+        (look.process(helper)?.anon_bytes >= 32 << 20).then_some(())
+    });
+    // The sum is taken about once a second.
+    std::thread::sleep(seconds(1.5));
+    for process in [helper, stage.reported("other"), agent] {
+        stage.kill(process);
+    }
+
+    let summary = poll(seconds(5.0), || of_type(&records(&daemon), "session_ended").first().copied().cloned());
+
+    let summary = summary.expect("a summary");
+    assert_eq!(summary["pid"], agent.pid);
+    assert_eq!(
+        (&summary["profile"], &summary["user"], &summary["helpers"]),
+        (&"test".into(), &"root".into(), &2.into())
+    );
+    assert!(summary["peak_memory_bytes"].as_u64().unwrap() >= 32 << 20, "{summary}");
+    assert!(summary["largest_process_peak_bytes"].as_u64().unwrap() >= 32 << 20, "{summary}");
+    assert!(summary["started_at"].as_str() < summary["ended_at"].as_str(), "{summary}");
+    let of_session = ask(&daemon, &["history", "--session", "1"]).json();
+    let kinds: Vec<_> = of_session["records"].as_array().unwrap().iter().map(|record| &record["type"]).collect();
+    assert!(kinds.contains(&&"session_started".into()) && !kinds.contains(&&"host".into()), "{kinds:?}");
+}
+
+#[test]
+fn a_user_reads_the_history_of_their_own_sessions() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    stage.agent("report root hold");
+    stage.start("helper", "uid 65534 exec AGENT [ report nobody hold ]");
+    let nobodys = stage.reported("nobody");
+    let both = poll(seconds(5.0), || (agents(&records(&daemon), "session_started").len() == 2).then_some(()));
+    both.expect("both are recorded");
+
+    let socket = daemon.socket();
+    let seen = as_user(NOBODY, move || get(&socket, "/v1/history")).expect("an answer");
+
+    assert_eq!(seen.status, 200, "{}", seen.body);
+    let seen: Vec<Value> = seen.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(agents(&seen, "session_started"), BTreeSet::from([nobodys]));
+    assert!(!of_type(&seen, "host").is_empty(), "the host's memory is everybody's business");
+    let file: PathBuf = daemon.state_dir().join("history.log");
+    assert!(as_user(NOBODY, move || std::fs::read(file)).is_err(), "the file itself is root's");
+}
+
+#[test]
+fn after_a_kill_the_last_minutes_are_told_without_a_daemon_and_by_the_next_one() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ report helper anon 8 await grow anon 96 hold ] hold");
+    let helper = stage.reported("helper");
+    let looks = |daemon: &Daemon| {
+        let records = records(daemon);
+        let of_helper = |record: &&Value| record["processes"].to_string().contains(&format!("\"pid\":{},", helper.pid));
+        of_type(&records, "host").into_iter().filter(of_helper).count()
+    };
+    poll(seconds(15.0), || (looks(&daemon) == 1).then_some(())).expect("a look at the host");
+    stage.mark("grow");
+    poll(seconds(15.0), || (looks(&daemon) == 2).then_some(())).expect("one more, ten seconds later");
+    stage.kill(agent);
+    let orphaned = || of_type(&records(&daemon), "finding").first().map(drop);
+    poll(seconds(5.0), orphaned).expect("an orphan");
+    kill(&mut daemon);
+
+    let without = ask(&daemon, &["postmortem"]);
+    let text = ask(&daemon, &["postmortem", "--boot", "0"]);
+    daemon.restart();
+    let with = ask(&daemon, &["postmortem"]);
+
+    assert_eq!((without.code, with.code, text.code), (0, 0, 0), "{without:?} {with:?} {text:?}");
+    let told = without.json();
+    assert_eq!(told, with.json(), "both tell the same");
+    assert_eq!(told["end"], "daemon_died");
+    let grown = &told["processes"][0];
+    assert_eq!(grown["pid"], helper.pid);
+    assert!(grown["growth_bytes"].as_u64().unwrap() >= 80 << 20, "{told:#}");
+    assert_eq!((&told["findings"][0]["kind"], &told["findings"][0]["pid"]), (&"orphan".into(), &helper.pid.into()));
+    assert!(told["host"]["last"]["memory_available_bytes"].as_u64().unwrap() > 0);
+}

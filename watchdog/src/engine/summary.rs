@@ -1,0 +1,121 @@
+//! What is worth remembering of sessions when they are over, and who holds the most memory at one moment.
+
+use std::cmp::Reverse;
+
+use super::id::{BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
+use super::view::{Naming, shown_finding};
+use super::{Engine, Step};
+use crate::api::{self, ProcessMemory, SessionMemory, SessionStart, SessionSummary};
+
+/// What a session has been so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// The most that its processes held together.
+    pub(super) peak: Bytes,
+    /// The highest resident set of any one of its processes.
+    pub(super) largest: Bytes,
+    /// Processes that it has had, the agent included.
+    pub(super) entered: u64,
+    /// What its processes hold together now.
+    now: Bytes,
+}
+
+impl Tally {
+    /// A process has ended, and this was its highest resident set.
+    pub(super) fn ended(&mut self, peak: Bytes) {
+        self.largest = self.largest.max(peak);
+    }
+}
+
+impl Step<'_> {
+    /// Adds up what each session holds.
+    pub(super) fn tally(&mut self) {
+        let Engine { sessions, table, .. } = &mut *self.engine;
+        sessions.iter_mut().for_each(|session| session.tally.now = Bytes(0));
+        for process in table.living() {
+            if let Some(session) = sessions.get_mut(process.session) {
+                session.tally.now += process.cost();
+                session.tally.largest = session.tally.largest.max(process.peak);
+            }
+        }
+        sessions.iter_mut().for_each(|session| session.tally.peak = session.tally.peak.max(session.tally.now));
+    }
+}
+
+impl Engine {
+    /// How a session began, and its user.
+    #[must_use]
+    pub fn session_start(&self, session: SessionId, naming: &Naming<'_>) -> Option<(Uid, SessionStart)> {
+        let session = self.sessions.get(session)?;
+        let start = SessionStart {
+            session: session.id.0,
+            profile: session.profile.clone(),
+            user: (naming.user)(session.uid),
+            started_at: naming.moment(BootTime::from(session.root.start_time)),
+            pid: session.root.pid.0,
+            start_time: session.root.start_time.0,
+        };
+        Some((session.uid, start))
+    }
+
+    /// What is to be remembered of a session that is over, and its user.
+    #[must_use]
+    pub fn session_summary(&self, session: SessionId, naming: &Naming<'_>) -> Option<(Uid, SessionSummary)> {
+        let (uid, start) = self.session_start(session, naming)?;
+        let session = self.sessions.get(session)?;
+        let tally = session.tally;
+        let summary = SessionSummary {
+            start,
+            ended_at: naming.moment(session.ended?),
+            peak_memory_bytes: tally.peak.0,
+            largest_process_peak_bytes: tally.largest.0,
+            helpers: tally.entered.saturating_sub(1),
+        };
+        Some((uid, summary))
+    }
+
+    /// A finding, open or closed, and whose it is.
+    #[must_use]
+    pub fn finding(&self, id: FindingId, naming: &Naming<'_>) -> Option<(Uid, api::Finding)> {
+        let finding = self.findings.get(id)?;
+        Some((finding.seen.uid, shown_finding(finding, naming)))
+    }
+
+    /// The sessions and the processes that hold the most memory now, the largest first; so many of each at most.
+    #[must_use]
+    pub fn largest(&self, sessions: usize, processes: usize) -> (Vec<SessionMemory>, Vec<ProcessMemory>) {
+        let mut totals = std::collections::BTreeMap::<SessionId, (Bytes, u64)>::new();
+        let mut heaviest: Vec<(Bytes, ProcessId)> = Vec::new();
+        for process in self.table.living() {
+            let cost = process.cost();
+            let total = totals.entry(process.session).or_default();
+            *total = (total.0 + cost, total.1 + 1);
+            heaviest.push((cost, process.id));
+        }
+        let mut totals: Vec<(SessionId, (Bytes, u64))> = totals.into_iter().collect();
+        totals.sort_by_key(|(session, (bytes, _))| (Reverse(*bytes), *session));
+        heaviest.sort_unstable_by_key(|(bytes, process)| (Reverse(*bytes), *process));
+        let sessions = totals.into_iter().take(sessions).filter_map(|(id, (memory, count))| {
+            let session = self.sessions.get(id)?;
+            Some(SessionMemory {
+                session: id.0,
+                profile: session.profile.clone(),
+                uid: session.uid.0,
+                memory_bytes: memory.0,
+                processes: count,
+            })
+        });
+        let processes = heaviest.into_iter().take(processes).filter_map(|(memory, id)| {
+            let process = self.table.get(id)?;
+            Some(ProcessMemory {
+                pid: id.pid.0,
+                start_time: id.start_time.0,
+                session: process.session.0,
+                uid: process.uid.0,
+                name: process.label(),
+                memory_bytes: memory.0,
+            })
+        });
+        (sessions.collect(), processes.collect())
+    }
+}

@@ -1,0 +1,249 @@
+//! What happened before the host or the daemon went down, from what the history still holds.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::read::{Found, Head, Lines, ReadError};
+use super::select::visible;
+use crate::api::{
+    End, Finding, Growth, Host, HostRecord, HostTrend, Past, Postmortem, ProcessMemory, Record, SessionMemory,
+};
+use crate::engine::view::Viewer;
+
+/// The minutes that are told of.
+const WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// Of deaths and the like the last ones are told, so many at most.
+const KILLED_MAX: usize = 200;
+
+/// Which end is asked for.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Who looks.
+    pub viewer: Viewer,
+    /// The last end in this boot: 0 is the present one, -1 the one before. `None` for the last end of all.
+    pub boot: Option<i64>,
+    /// The run that goes on, if the daemon lives: it has no end yet.
+    pub going_on: Option<String>,
+    /// The present boot.
+    pub boot_id: String,
+}
+
+/// Why there is nothing to tell.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// The history cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Reading it failed halfway.
+    #[error("cannot read the history: {0}")]
+    Io(#[from] io::Error),
+    /// There is no such end in it.
+    #[error("the history knows of no run of the daemon that has ended{0}")]
+    None(&'static str),
+}
+
+/// A run of the daemon.
+#[derive(Clone, Debug)]
+struct Run {
+    name: String,
+    boot_id: String,
+    version: String,
+    last: Timestamp,
+    stopped: bool,
+}
+
+/// Tells of the minutes before an end. Reads the history twice.
+///
+/// # Errors
+/// When it cannot be read, or knows of no such end.
+pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Question) -> Result<Postmortem, NoAnswer> {
+    let (runs, damaged_lines) = runs(open()?)?;
+    let position = choose(&runs, question)?;
+    let run = &runs[position];
+    let next_boot = runs.get(position + 1).map_or(&question.boot_id, |next| &next.boot_id);
+    let end = match (run.stopped, run.boot_id == *next_boot) {
+        (true, _) => End::Stopped,
+        (false, true) => End::DaemonDied,
+        (false, false) => End::HostWentDown,
+    };
+    let from = run.last.checked_sub(WINDOW).unwrap_or(Timestamp::MIN);
+    let mut scene = Scene { from, ..Scene::default() };
+    let mut lines = open()?;
+    while let Some(found) = lines.next()? {
+        let Found::Record(json) = found else { continue };
+        let Some(head) = Head::of(json).filter(|head| head.run == run.name) else { continue };
+        let at = head.at;
+        if let Some(json) = visible(question.viewer, &head, json)
+            && let Ok(record) = serde_json::from_str::<Record>(&json)
+        {
+            scene.take(at, record);
+        }
+    }
+    Ok(Postmortem {
+        run: run.name.clone(),
+        boot_id: run.boot_id.clone(),
+        version: run.version.clone(),
+        end,
+        from: scene.first.unwrap_or(run.last).to_string(),
+        to: run.last.to_string(),
+        host: scene.host,
+        sessions: by_growth(scene.sessions),
+        processes: by_growth(scene.processes),
+        findings: scene.findings.into_values().collect(),
+        killed: scene.killed,
+        damaged_lines,
+    })
+}
+
+/// All runs in the order of the file, and how many lines are damaged.
+fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut damaged = 0;
+    while let Some(found) = lines.next()? {
+        let json = match found {
+            Found::Record(json) => json,
+            Found::Damaged => {
+                damaged += 1;
+                continue;
+            }
+            // Of a daemon that writes right now, or was killed while it did.
+            Found::Torn => break,
+        };
+        let Some(head) = Head::of(json) else { continue };
+        if runs.last().is_none_or(|run| run.name != head.run) {
+            runs.push(Run {
+                name: head.run.into_owned(),
+                boot_id: String::new(),
+                version: String::new(),
+                last: head.at,
+                stopped: false,
+            });
+        }
+        let Some(run) = runs.last_mut() else { continue };
+        run.last = head.at;
+        match head.kind.as_ref() {
+            "daemon_started" => {
+                if let Ok(Record { what: Past::DaemonStarted { version, boot_id, .. }, .. }) =
+                    serde_json::from_str(json)
+                {
+                    (run.version, run.boot_id) = (version, boot_id);
+                }
+            }
+            "daemon_stopped" => run.stopped = true,
+            _ => {}
+        }
+    }
+    Ok((runs, damaged))
+}
+
+/// The place of the run whose end is asked for.
+fn choose(runs: &[Run], question: &Question) -> Result<usize, NoAnswer> {
+    let ended = |run: &Run| question.going_on.as_ref() != Some(&run.name);
+    let Some(boot) = question.boot else {
+        return runs.iter().rposition(ended).ok_or(NoAnswer::None(""));
+    };
+    // The present boot first, then those before it, the youngest first.
+    let mut boots = vec![&question.boot_id];
+    for run in runs.iter().rev().filter(|run| !run.boot_id.is_empty()) {
+        if !boots.contains(&&run.boot_id) {
+            boots.push(&run.boot_id);
+        }
+    }
+    let wanted = usize::try_from(boot.unsigned_abs()).ok().filter(|_| boot <= 0).and_then(|back| boots.get(back));
+    wanted
+        .and_then(|boot| runs.iter().rposition(|run| ended(run) && run.boot_id == **boot))
+        .ok_or(NoAnswer::None(" in that boot"))
+}
+
+/// What is gathered of the minutes before an end.
+#[derive(Default)]
+struct Scene {
+    from: Timestamp,
+    first: Option<Timestamp>,
+    host: Option<HostTrend>,
+    sessions: BTreeMap<u64, Growth<SessionMemory>>,
+    processes: BTreeMap<(u32, u64), Growth<ProcessMemory>>,
+    findings: BTreeMap<u64, Finding>,
+    killed: Vec<Record>,
+}
+
+impl Scene {
+    fn take(&mut self, at: Timestamp, record: Record) {
+        let within = at >= self.from;
+        if within {
+            self.first.get_or_insert(at);
+        }
+        match &record.what {
+            // What was found long before may be open still.
+            Past::Finding(found) => {
+                self.findings.insert(found.finding.id, found.finding.clone());
+                if found.finding.closed_at.is_some() && !within {
+                    self.findings.remove(&found.finding.id);
+                }
+            }
+            Past::Host(host) if within => self.look(host),
+            Past::Death(_) | Past::Oom(_) | Past::Action(_) if within => {
+                if self.killed.len() == KILLED_MAX {
+                    self.killed.remove(0);
+                }
+                self.killed.push(record);
+            }
+            Past::Host(_)
+            | Past::Death(_)
+            | Past::Oom(_)
+            | Past::Action(_)
+            | Past::DaemonStarted { .. }
+            | Past::DaemonStopped
+            | Past::SessionStarted(_)
+            | Past::SessionEnded(_)
+            | Past::Unknown => {}
+        }
+    }
+
+    fn look(&mut self, now: &HostRecord) {
+        let trend = self.host.get_or_insert(HostTrend {
+            first: now.memory,
+            last: now.memory,
+            lowest_available_bytes: u64::MAX,
+            highest_pressure_some_avg10: None,
+            highest_pressure_full_avg10: None,
+        });
+        let Host { memory_available_bytes, pressure_some_avg10, pressure_full_avg10, .. } = now.memory;
+        trend.last = now.memory;
+        trend.lowest_available_bytes = trend.lowest_available_bytes.min(memory_available_bytes);
+        raise(&mut trend.highest_pressure_some_avg10, pressure_some_avg10);
+        raise(&mut trend.highest_pressure_full_avg10, pressure_full_avg10);
+        for session in &now.sessions {
+            grow(&mut self.sessions, session.session, session, session.memory_bytes);
+        }
+        for process in &now.processes {
+            grow(&mut self.processes, (process.pid, process.start_time), process, process.memory_bytes);
+        }
+    }
+}
+
+fn raise(highest: &mut Option<f64>, now: Option<f64>) {
+    *highest = match (*highest, now) {
+        (Some(highest), Some(now)) => Some(highest.max(now)),
+        (highest, now) => now.or(highest),
+    };
+}
+
+fn grow<K: Ord, T: Clone>(grown: &mut BTreeMap<K, Growth<T>>, key: K, now: &T, memory_bytes: u64) {
+    let growth = grown.entry(key).or_insert_with(|| Growth {
+        last: now.clone(),
+        first_memory_bytes: memory_bytes,
+        growth_bytes: 0,
+    });
+    growth.last = now.clone();
+    growth.growth_bytes = memory_bytes.cast_signed().saturating_sub(growth.first_memory_bytes.cast_signed());
+}
+
+fn by_growth<K, T>(grown: BTreeMap<K, Growth<T>>) -> Vec<Growth<T>> {
+    let mut all: Vec<Growth<T>> = grown.into_values().collect();
+    all.sort_by_key(|growth| std::cmp::Reverse(growth.growth_bytes));
+    all
+}

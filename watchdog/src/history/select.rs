@@ -1,0 +1,76 @@
+//! Which records somebody wants and may see.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use super::read::Head;
+use crate::api::{Past, Record};
+use crate::engine::id::Uid;
+use crate::engine::view::Viewer;
+
+/// What a death tells of the dead process alone. The rest may name processes of other users.
+const OWN_DEATH: [&str; 15] = [
+    "pid",
+    "start_time",
+    "session",
+    "profile",
+    "kind",
+    "comm",
+    "name",
+    "died_at",
+    "started_at",
+    "age_seconds",
+    "exit_code",
+    "signal",
+    "cause",
+    "heap",
+    "memory",
+];
+
+/// What to choose by.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Who looks.
+    pub viewer: Viewer,
+    /// Nothing before this moment.
+    pub since: Option<Timestamp>,
+    /// Nothing but what concerns a session of this number, in whichever run.
+    pub session: Option<u64>,
+}
+
+impl Selection {
+    /// What of a record's JSON is to be shown; `None` for nothing.
+    #[must_use]
+    pub fn show<'a>(&self, json: &'a str) -> Option<Cow<'a, str>> {
+        let head = Head::of(json)?;
+        let wanted = self.since.is_none_or(|since| head.at >= since)
+            && self.session.is_none_or(|session| head.session == Some(session));
+        if wanted { visible(self.viewer, &head, json) } else { None }
+    }
+}
+
+/// What of a record a viewer may see: the host's memory is everybody's business, and what the users' sessions do is theirs.
+pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Option<Cow<'a, str>> {
+    let Viewer::User(_) = viewer else { return Some(json.into()) };
+    match head.kind.as_ref() {
+        "daemon_started" | "daemon_stopped" => Some(json.into()),
+        "host" => {
+            let mut record: Record = serde_json::from_str(json).ok()?;
+            if let Past::Host(host) = &mut record.what {
+                host.sessions.retain(|session| viewer.sees(Uid(session.uid)));
+                host.processes.retain(|process| viewer.sees(Uid(process.uid)));
+            }
+            serde_json::to_string(&record).ok().map(Cow::Owned)
+        }
+        _ if !head.uid.is_some_and(|uid| viewer.sees(Uid(uid))) => None,
+        "death" => {
+            let mut record: Record = serde_json::from_str(json).ok()?;
+            if let Past::Death(death) = &mut record.what {
+                death.retain(|name, _| OWN_DEATH.contains(&name.as_str()));
+            }
+            serde_json::to_string(&record).ok().map(Cow::Owned)
+        }
+        _ => Some(json.into()),
+    }
+}

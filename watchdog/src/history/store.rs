@@ -1,0 +1,382 @@
+//! The file of a history, for the one daemon that writes it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::read::{Found, Head, Lines};
+use super::{FILE, HEADER, NEXT, SET_ASIDE};
+
+/// The file may exceed its bounds by this part before it is copied: each record is so copied a few times at most.
+const SLACK: u32 = 8;
+/// What a copy leaves of a file that has become too large, in quarters.
+const KEPT_QUARTERS: u64 = 3;
+/// The type of the record that begins a run.
+const STARTED: &str = "daemon_started";
+/// What is written at a time by a copy.
+const BUFFER: usize = 32 * 1024;
+
+/// How long and how much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// No record is older than this and an eighth.
+    pub retention: Duration,
+    /// The file is no larger than this and an eighth, in bytes.
+    pub max_bytes: u64,
+}
+
+/// Why a history cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another daemon writes it.
+    #[error("another watchdogd keeps its history in {dir}: give this one another --state-dir", dir = .0.display())]
+    Taken(PathBuf),
+    /// Something about the directory or the file failed.
+    #[error("cannot {doing} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The file was removed or replaced while it was open.
+    #[error("{path} was removed", path = .0.display())]
+    Gone(PathBuf),
+    /// What should have gone could not be removed, and nothing more is written until it can.
+    #[error("{path} is full, and its oldest records cannot be removed", path = .0.display())]
+    Full(PathBuf),
+}
+
+/// What was wrong with a file, and what was done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The last line had no end: so many bytes were cut off.
+    Torn(u64),
+    /// So many lines were not as they were written. They are passed over, and go with the next copy.
+    Damaged(u64),
+    /// The whole file was something else, and is now at this path.
+    SetAside(PathBuf),
+}
+
+/// A history that is open for writing. The directory is locked for as long as this lives.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    file: File,
+    /// The end of what is known to be good.
+    len: u64,
+    /// The file may be longer than `len`: a write has failed halfway.
+    ragged: bool,
+    oldest: Option<Timestamp>,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the history of a state directory, and makes or repairs what is missing or broken. Reads the whole file.
+    ///
+    /// # Errors
+    /// When another daemon has the directory, or it cannot be written.
+    pub fn open(dir: &Path) -> Result<(Self, Vec<Repair>), StoreError> {
+        let lock = lock(dir)?;
+        // Left by a daemon that was killed while it copied. If it stays, the next copy fails and says why.
+        let _ = fs::remove_file(dir.join(NEXT));
+        let mut repairs = Vec::new();
+        let mut file = match open_file(dir) {
+            Ok(file) => file,
+            Err(error) if is_no_file(&error) => {
+                repairs.push(set_aside(dir)?);
+                open_file(dir).map_err(|source| failed("open", dir, source))?
+            }
+            Err(source) => return Err(failed("open", dir, source)),
+        };
+        let mut seen = survey(&file).map_err(|source| failed("read", dir, source))?;
+        if seen.is_foreign() {
+            repairs.push(set_aside(dir)?);
+            file = open_file(dir).map_err(|source| failed("open", dir, source))?;
+            seen = Survey::default();
+        }
+        if seen.damaged > 0 {
+            repairs.push(Repair::Damaged(seen.damaged));
+        }
+        let mut store =
+            Self { dir: dir.to_owned(), file, len: seen.good, ragged: seen.torn > 0, oldest: seen.oldest, _lock: lock };
+        if seen.torn > 0 && seen.good > 0 {
+            repairs.push(Repair::Torn(seen.torn));
+        }
+        store.mend()?;
+        if store.len == 0 {
+            store.append(HEADER)?;
+            sync_dir(dir).map_err(|source| failed("make", dir, source))?;
+        }
+        Ok((store, repairs))
+    }
+
+    /// The size of the file, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// The moment of the oldest record.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.oldest
+    }
+
+    /// Appends whole lines, and waits until they are on the disk. After an error nothing of them is in the file.
+    ///
+    /// # Errors
+    /// When the disk is full, read-only or broken, or somebody has removed the file.
+    pub fn append(&mut self, lines: &[u8]) -> Result<(), StoreError> {
+        let path = || self.dir.join(FILE);
+        if self.file.metadata().map_or(0, |file| file.nlink()) == 0 {
+            return Err(StoreError::Gone(path()));
+        }
+        self.mend()?;
+        self.ragged = true;
+        self.file
+            .write_all(lines)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| failed("write", &self.dir, source))
+            .inspect_err(|_| {
+                // If this fails too, it is tried again before the next write.
+                let _ = self.file.set_len(self.len);
+            })?;
+        self.ragged = false;
+        self.len += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Takes note of a record that was appended.
+    pub fn noted(&mut self, at: Timestamp) {
+        self.oldest = self.oldest.or(Some(at));
+    }
+
+    /// Whether the file is too large or too old.
+    #[must_use]
+    pub fn is_overdue(&self, limits: &Limits, now: Timestamp) -> bool {
+        let patience = limits.retention + limits.retention / SLACK;
+        self.len > limits.max_bytes || self.oldest.is_some_and(|oldest| now.duration_since(oldest) > signed(patience))
+    }
+
+    /// Whether the file is so much too large that nothing may be added.
+    #[must_use]
+    pub fn is_full(&self, limits: &Limits) -> bool {
+        self.len > limits.max_bytes + limits.max_bytes / u64::from(SLACK)
+    }
+
+    /// The error of a file that [is full](Self::is_full).
+    #[must_use]
+    pub fn full(&self) -> StoreError {
+        StoreError::Full(self.dir.join(FILE))
+    }
+
+    /// Lets go of what is too old, of the oldest of what is too much, and of damaged lines: copies the rest. A kill or an
+    /// error on the way leaves the file as it was.
+    ///
+    /// # Errors
+    /// When the copy cannot be written, for want of room above all.
+    pub fn retire(&mut self, limits: &Limits, now: Timestamp) -> Result<(), StoreError> {
+        let path = self.dir.join(NEXT);
+        let (file, len, oldest) = self.copy(&path, limits, now).map_err(|source| {
+            let _ = fs::remove_file(&path);
+            StoreError::Io { doing: "copy the history to", path: path.clone(), source }
+        })?;
+        fs::rename(&path, self.dir.join(FILE)).map_err(|source| failed("replace", &self.dir, source))?;
+        (self.file, self.len, self.oldest, self.ragged) = (file, len, oldest, false);
+        sync_dir(&self.dir).map_err(|source| failed("replace", &self.dir, source))
+    }
+
+    fn copy(&self, path: &Path, limits: &Limits, now: Timestamp) -> io::Result<(File, u64, Option<Timestamp>)> {
+        let skip = match self.len > limits.max_bytes {
+            true => (self.len + HEADER.len() as u64).saturating_sub(limits.max_bytes / 4 * KEPT_QUARTERS),
+            false => 0,
+        };
+        let cutoff = now.checked_sub(signed(limits.retention)).unwrap_or(Timestamp::MIN);
+        let mut source = Lines::new(Slice { file: &self.file, at: 0, end: self.len })?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first line is gone"))?;
+        let target = options().create_new(true).open(path)?;
+        let mut copy = Copy { to: BufWriter::with_capacity(BUFFER, target), len: 0, oldest: None };
+        copy.write(HEADER)?;
+        // A run that goes on is still named by its beginning, which is the only record that tells the boot.
+        let mut beginning: Option<(String, String)> = None;
+        loop {
+            let begins_at = source.offset();
+            let Some(found) = source.next()? else { break };
+            let Found::Record(json) = found else { continue };
+            let Some(head) = Head::of(json) else { continue };
+            if begins_at >= skip && head.at >= cutoff {
+                if let Some((run, beginning)) = beginning.take()
+                    && run == head.run
+                {
+                    copy.record(&beginning)?;
+                }
+                copy.oldest = copy.oldest.or(Some(head.at));
+                copy.record(json)?;
+            } else if head.kind == STARTED {
+                beginning = Some((head.run.into_owned(), json.to_owned()));
+            }
+        }
+        if let Some((_, beginning)) = beginning {
+            copy.record(&beginning)?;
+        }
+        let file = copy.to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        Ok((file, copy.len, copy.oldest))
+    }
+
+    /// Cuts off what a failed write has left.
+    fn mend(&mut self) -> Result<(), StoreError> {
+        if self.ragged {
+            self.file.set_len(self.len).map_err(|source| failed("repair", &self.dir, source))?;
+            self.ragged = false;
+        }
+        Ok(())
+    }
+}
+
+struct Copy {
+    to: BufWriter<File>,
+    len: u64,
+    oldest: Option<Timestamp>,
+}
+
+impl Copy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.len += bytes.len() as u64;
+        self.to.write_all(bytes)
+    }
+
+    fn record(&mut self, json: &str) -> io::Result<()> {
+        self.write(&super::line::of_json(json))
+    }
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+struct Survey {
+    /// Bytes up to the end of the last whole line.
+    good: u64,
+    /// Bytes behind that.
+    torn: u64,
+    damaged: u64,
+    records: u64,
+    oldest: Option<Timestamp>,
+    foreign: bool,
+}
+
+impl Survey {
+    /// Something else, or so broken that nothing of it can be read: it is left to a person.
+    fn is_foreign(&self) -> bool {
+        self.foreign || self.records == 0 && self.damaged > 0
+    }
+}
+
+fn survey(file: &File) -> io::Result<Survey> {
+    let end = file.metadata()?.len();
+    let mut seen = Survey { torn: end, ..Survey::default() };
+    let Some(mut lines) = Lines::new(Slice { file, at: 0, end })? else {
+        // A daemon may have been killed while it wrote the header of a new file.
+        let mut beginning = Vec::new();
+        Slice { file, at: 0, end: end.min(HEADER.len() as u64) }.read_to_end(&mut beginning)?;
+        seen.foreign = end >= HEADER.len() as u64 || !HEADER.starts_with(&beginning);
+        return Ok(seen);
+    };
+    while let Some(found) = lines.next()? {
+        match found {
+            Found::Record(json) => {
+                seen.records += 1;
+                if seen.oldest.is_none() {
+                    seen.oldest = Head::of(json).filter(|head| head.kind != STARTED).map(|head| head.at);
+                }
+            }
+            Found::Damaged => seen.damaged += 1,
+            Found::Torn => break,
+        }
+    }
+    seen.good = lines.offset();
+    seen.torn = end.saturating_sub(seen.good);
+    Ok(seen)
+}
+
+/// A part of a file, read without moving the place at which it is written.
+struct Slice<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Slice<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..left], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Makes the directory where it is missing, and takes it: the kernel lets go of the lock whatever way we end. The
+/// directory itself is locked, since the file in it is replaced now and then.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let failed = |doing| move |source| StoreError::Io { doing, path: dir.to_owned(), source };
+    if !dir.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make the directory"))?;
+    }
+    let lock = File::open(dir).map_err(failed("open the directory"))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Taken(dir.to_owned())),
+        Err(error) => Err(failed("lock the directory")(error.into())),
+    }
+}
+
+/// Only for whom the daemon runs as: it tells of all users' processes.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    options.read(true).append(true).mode(0o600).custom_flags(flags);
+    options
+}
+
+fn open_file(dir: &Path) -> io::Result<File> {
+    let file = options().create(true).open(dir.join(FILE))?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::ErrorKind::IsADirectory.into()),
+    }
+}
+
+/// Something stands in the file's place that no file can be.
+fn is_no_file(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotSeekable};
+    matches!(error.kind(), IsADirectory | NotSeekable)
+        || matches!(rustix::io::Errno::from_io_error(error), Some(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO))
+}
+
+fn set_aside(dir: &Path) -> Result<Repair, StoreError> {
+    let aside = dir.join(SET_ASIDE);
+    // A directory does not give way to a file, nor a file to a directory.
+    let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
+    fs::rename(dir.join(FILE), &aside).map_err(|source| failed("set aside", dir, source))?;
+    Ok(Repair::SetAside(aside))
+}
+
+/// Makes sure that a name in the directory outlives a crash of the host.
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+fn failed(doing: &'static str, dir: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { doing, path: dir.join(FILE), source }
+}
+
+fn signed(span: Duration) -> SignedDuration {
+    SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX)
+}
