@@ -10,6 +10,7 @@
 //!   detectors look at what changed, and gives back effects. It does no I/O and reads no clock.
 //! - [`daemon`]: the shell around the core: one task owns the engine, carries its effects out, keeps the journal, and
 //!   serves the control socket and the metrics.
+//! - [`recording`]: what the engine was told, in a file, and told again to another engine.
 //! - [`api`]: the types of the control API, which both binaries share.
 //! - [`ctl`]: `watchdogctl`, which asks over the socket and shows the answers to people and scripts.
 //! - [`config`]: what a user can set, and the profiles by which agents are recognised.
@@ -21,3 +22,4 @@ pub mod daemon;
 pub mod engine;
 pub mod host;
 pub mod kernel;
+pub mod recording;

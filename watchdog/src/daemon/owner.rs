@@ -11,6 +11,7 @@ use super::core::{Core, Facts};
 use super::hands::{self, Loaded};
 use super::metrics::Metrics;
 use super::pump::{Pump, Rings};
+use super::recorder::{Recorder, Scribe};
 use super::request::Request;
 use crate::api::Tracking;
 use crate::config::Config;
@@ -38,15 +39,20 @@ pub(super) fn start(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     requests: mpsc::Receiver<Request>,
+    recording: Option<(Recorder, Scribe)>,
 ) -> io::Result<Owner> {
     let (say_ready, ready) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
-        let result = runtime.block_on(follow(config, metrics, requests, say_ready, stopped));
+        let (recorder, scribe) = recording.unzip();
+        let result = runtime.block_on(follow(config, metrics, requests, recorder, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
+        if let Some(scribe) = scribe {
+            scribe.finish();
+        }
         if let Err(error) = result {
             // Nobody to hear it: the daemon is stopping.
             let _ = say_ended.send(error);
@@ -59,6 +65,7 @@ async fn follow(
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     requests: mpsc::Receiver<Request>,
+    recorder: Option<Recorder>,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
@@ -74,7 +81,8 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
-    let core = Core::new(config, metrics, facts);
+    let mut core = Core::new(config, metrics, facts);
+    core.record_to(recorder);
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
 }
 

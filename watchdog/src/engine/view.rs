@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::finding::Key;
-use super::id::{BootTime, ProcessId, SessionId, Uid};
+use super::id::{BootTime, FindingId, ProcessId, SessionId, Uid};
 use super::process::{Process, Verdict};
 use super::session::Session;
 use super::standing::Standing;
@@ -94,6 +94,12 @@ impl Engine {
             if all { self.findings.all() } else { self.findings.open().collect() };
         let seen = chosen.into_iter().filter(|finding| viewer.sees(finding.seen.uid));
         Findings { findings: seen.map(|finding| shown_finding(finding, naming)).collect() }
+    }
+
+    /// One finding, as root sees it.
+    #[must_use]
+    pub fn finding(&self, id: FindingId, naming: &Naming<'_>) -> Option<api::Finding> {
+        self.findings.get(id).map(|finding| shown_finding(finding, naming))
     }
 
     /// The counts of `GET /v1/status`.

@@ -4,11 +4,14 @@
 //! All names stand in one place, `table.rs`.
 
 mod program;
+mod redact;
 mod roles;
 mod table;
+mod words;
 mod wrapped;
 
 pub(crate) use program::{AGENT_RUNTIMES, Program};
+pub use redact::Redactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
     multiplexer, serves, starts_container, user_daemon,
