@@ -56,6 +56,7 @@ fn help_of_the_whole() {
       events    Forks, execs, exits, signals and findings as they happened
       findings  What was found, with the evidence: orphans, detached and abandoned processes
       adopt     Marks a process or a session as meant to stay: it is never an orphan again
+      replay    Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
       config    Works on configuration files; needs no daemon
       doctor    What this host gives, what is missing, what that costs, and what to do about it
 

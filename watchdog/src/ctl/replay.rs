@@ -47,10 +47,10 @@ const INDENT: usize = 4;
 fn render(replay: &Replay, screen: &Screen) -> String {
     let recording = &replay.recording;
     let mut out = format!(
-        "{} of {} from {} on, {}, kernel {}, agent-watchdog {}\n\n",
+        "{}, {} long, {}, {}, kernel {}, agent-watchdog {}\n\n",
+        visible(&recording.began_at),
         offset(recording.duration_seconds),
         count(recording.inputs, "input", "inputs"),
-        visible(&recording.began_at),
         if recording.whole_argv { "with all arguments" } else { "without arguments" },
         visible(&recording.kernel),
         visible(&recording.written_by),
@@ -115,15 +115,15 @@ fn table(rows: &[(&Replayed, &Change, bool)], screen: &Screen) -> Table {
     table
 }
 
-/// A time since the beginning: `+1:02:03.400`, `+0:00.250`.
+/// A time since the beginning: `1:02:03.400`, `0:00.250`.
 fn offset(seconds: f64) -> String {
     let millis = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_millis();
     let (days, hours, minutes) = (millis / 86_400_000, millis / 3_600_000 % 24, millis / 60_000 % 60);
     let rest = format!("{:02}.{:03}", millis / 1_000 % 60, millis % 1_000);
     match (days, hours) {
-        (0, 0) => format!("+{minutes}:{rest}"),
-        (0, _) => format!("+{hours}:{minutes:02}:{rest}"),
-        _ => format!("+{days}:{hours:02}:{minutes:02}:{rest}"),
+        (0, 0) => format!("{minutes}:{rest}"),
+        (0, _) => format!("{hours}:{minutes:02}:{rest}"),
+        _ => format!("{days}:{hours:02}:{minutes:02}:{rest}"),
     }
 }
 

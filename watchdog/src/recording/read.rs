@@ -108,6 +108,10 @@ impl<R: BufRead> Reader<R> {
                 _ => ReadError::Empty,
             });
         };
+        if !first.starts_with(b"{") {
+            // An array would do as well for a struct.
+            return Err(ReadError::NotARecording);
+        }
         let any: AnyHeader = serde_json::from_slice(&first).map_err(|_| ReadError::NotARecording)?;
         if any.agent_watchdog_recording != VERSION {
             return Err(ReadError::Version { found: any.agent_watchdog_recording, written_by: any.written_by });
