@@ -1,7 +1,8 @@
 //! A daemon that records: what is replayed is what it found, and what people wrote into arguments is not in the file.
 
-use std::io::Read;
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -21,12 +22,9 @@ fn timeless(findings: &Value) -> Vec<Value> {
 
 /// All that the file says, uncompressed.
 fn text(daemon: &Daemon) -> String {
-    let zcat = std::process::Command::new("zcat").stdin(std::fs::File::open(daemon.recording()).unwrap());
-    let mut text = String::new();
-    let mut child = zcat.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    child.wait().unwrap();
-    text
+    let output = Command::new("zcat").stdin(File::open(daemon.recording()).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -56,12 +54,9 @@ fn a_replay_finds_what_the_daemon_found() {
     let replay = daemon.ctl(&["replay", &file]);
     assert_eq!((replay.code, replay.stderr.as_str()), (0, ""));
     assert_eq!(timeless(&replay.json()), timeless(&live));
-    let changes: Vec<&str> = replay.json()["findings"][0]["changes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|change| change["change"].as_str().unwrap().to_owned().leak() as &str)
-        .collect();
+    let document = replay.json();
+    let changes = document["findings"][0]["changes"].as_array().unwrap();
+    let changes: Vec<&Value> = changes.iter().map(|change| &change["change"]).collect();
     assert_eq!(changes, ["opened", "changed", "closed"]);
     assert_eq!(replay.stdout, daemon.ctl(&["replay", &file]).stdout, "the same bytes each time");
     assert_eq!(daemon.ctl_text(&["replay", &file]).stdout, daemon.ctl_text(&["replay", &file]).stdout);
