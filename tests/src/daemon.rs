@@ -32,6 +32,9 @@ struct Files {
     state: PathBuf,
     config: PathBuf,
     log: PathBuf,
+    recording: PathBuf,
+    /// What the daemon is given besides.
+    arguments: Vec<String>,
 }
 
 impl Files {
@@ -39,7 +42,7 @@ impl Files {
     fn launch(&self, uid: Option<u32>) -> Child {
         let mut command = Command::new(&self.watchdogd);
         command.arg("--config").arg(&self.config).arg("--runtime-dir").arg(&self.runtime);
-        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]);
+        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
@@ -56,6 +59,8 @@ pub struct Options<'a> {
     pub config: &'a str,
     /// Another user to run as.
     pub uid: Option<u32>,
+    /// Record what the engine is told.
+    pub record: bool,
 }
 
 /// What a daemon shows at one moment.
@@ -143,14 +148,19 @@ impl Daemon {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = |name: &str| stage.directory().join(format!("{name}-{number}"));
         // Other users cannot reach a build directory that is somebody's own.
-        let files = Files {
+        let mut files = Files {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
             runtime: at("run"),
             state: at("state"),
             config: at("config.toml"),
             log: at("watchdogd.log"),
+            recording: at("recording"),
+            arguments: Vec::new(),
         };
+        if options.record {
+            files.arguments = vec!["--record".to_owned(), files.recording.display().to_string()];
+        }
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
         std::fs::write(&files.config, configuration(stage, options.config)).expect("the configuration");
@@ -216,6 +226,12 @@ impl Daemon {
     #[must_use]
     pub fn state_dir(&self) -> &Path {
         &self.files.state
+    }
+
+    /// The recording, of a daemon that records.
+    #[must_use]
+    pub fn recording(&self) -> &Path {
+        &self.files.recording
     }
 
     /// What the daemon has logged.

@@ -11,6 +11,7 @@
 //! - [`daemon`]: the shell around the core: one task owns the engine, carries its effects out, keeps the journal, and
 //!   serves the control socket and the metrics.
 //! - [`history`]: what outlives the daemon: written by its own thread, read with or without the daemon.
+//! - [`recording`]: what the engine was told, in a file, and told again to another engine.
 //! - [`api`]: the types of the control API, which both binaries share.
 //! - [`ctl`]: `watchdogctl`, which asks over the socket and shows the answers to people and scripts.
 //! - [`config`]: what a user can set, and the profiles by which agents are recognised.
@@ -24,5 +25,6 @@ pub mod history;
 pub mod host;
 pub mod kernel;
 
+pub mod recording;
 mod signals;
 mod units;

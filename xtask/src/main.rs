@@ -3,6 +3,7 @@
 mod bench;
 mod build_ebpf;
 mod cargo;
+mod fuzz;
 mod privilege;
 mod run;
 mod test;
@@ -24,6 +25,8 @@ enum Command {
     TestGuests(test_guests::Options),
     /// Build the kernel programs, or check that the committed object belongs to its sources.
     BuildEbpf(build_ebpf::Options),
+    /// Run the fuzz targets for a while, on the stable toolchain.
+    Fuzz(fuzz::Options),
     /// Measure what watching costs and how quick it is, on the running kernel, as root.
     Bench(bench::Options),
     /// Measure. For `bench`, which builds this program for it.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::TestGuests(options) => test_guests::run(&options),
         Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),
         #[cfg(feature = "bench")]
         Command::BenchMeasure(options) => bench::measure(&options).map(|()| ExitCode::SUCCESS),

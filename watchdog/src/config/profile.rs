@@ -128,6 +128,13 @@ impl Profile {
         self.recognises(&Program::of(image), comm)
     }
 
+    /// Whether a program could be recognised by this profile with one of these first arguments and not with the other.
+    #[must_use]
+    pub fn tells_apart(&self, first_argument: &str, other: &str) -> bool {
+        let differ = |set: &Globs| set.matches(first_argument) != set.matches(other);
+        self.ways.iter().any(|way| differ(&way.first_arg) || differ(&way.not_first_arg))
+    }
+
     fn recognises(&self, program: &Program<'_>, comm: &str) -> bool {
         self.ways.iter().any(|way| way.recognises(program, comm))
     }

@@ -173,6 +173,20 @@ Examples:
         target: Target,
     },
 
+    /// Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
+    #[command(after_help = "\
+The same recording gives the same output each time. A recording that a crash tore is replayed up to the tear; standard
+error says where that is. Times are counted from the beginning of the recording (days:hours:minutes:seconds).
+A recording is JSON in gzip: zcat shows it.
+
+Examples:
+  watchdogctl replay night.rec
+  watchdogctl replay night.rec --json | jq '.findings[] | {kind, pid, changes}'")]
+    Replay {
+        /// The recording
+        file: PathBuf,
+    },
+
     /// Works on configuration files; needs no daemon
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -59,6 +59,7 @@ fn help_of_the_whole() {
       postmortem  The last minutes before the host or the daemon went down: who grew, who was left behind, what was killed
       adopt       Marks a process or a session as meant to stay: it is never an orphan again
       explain     Why a process or a session died, or why it was found
+      replay      Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
       config      Works on configuration files; needs no daemon
       doctor      What this host gives, what is missing, what that costs, and what to do about it
 

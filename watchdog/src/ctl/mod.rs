@@ -15,6 +15,7 @@ mod findings;
 mod history;
 mod output;
 mod postmortem;
+mod replay;
 mod show;
 mod status;
 mod tree;
@@ -56,6 +57,9 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
     if let Command::Config(ConfigCommand::Check { file }) = &cli.command {
         return config::check(file, output);
     }
+    if let Command::Replay { file } = &cli.command {
+        return replay::run(file, output).map(|()| ExitCode::SUCCESS);
+    }
     let client = Client::new(cli.socket.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -78,6 +82,7 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
             Command::Explain { target } => explain::run(&client, *target, output).await?,
             Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,
             Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
+            Command::Replay { file } => replay::run(file, output)?,
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -10,6 +10,7 @@ use super::chronicle::{self, Chronicle};
 use super::historian::Historian;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
+use super::recorder::Recorder;
 use super::request::{AdoptError, Request};
 use crate::api::{Adopted, Capability, Status, Subject, Tracking};
 use crate::config::Config;
@@ -32,6 +33,7 @@ pub(super) struct Core {
     session_owners: HashMap<SessionId, Uid>,
     started: BootTime,
     facts: Facts,
+    recorder: Option<Recorder>,
 }
 
 /// What the daemon knows about itself and its host.
@@ -61,7 +63,13 @@ impl Core {
             session_owners: HashMap::new(),
             started: clock::now(),
             facts,
+            recorder: None,
         }
+    }
+
+    /// Has everything recorded that the engine will be told.
+    pub(super) fn record_to(&mut self, recorder: Option<Recorder>) {
+        self.recorder = recorder;
     }
 
     /// What the daemon knows about itself, to be brought up to date.
@@ -91,6 +99,9 @@ impl Core {
         // Asked now: after an exit the engine may have forgotten the process.
         let subject = subject(&input).and_then(|process| Some((process, self.engine.owner(process)?)));
         let measured = matches!(input, Input::Host(_));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.told(now, &input);
+        }
         let mut asked = Vec::new();
         self.engine.step(now, input, &mut asked);
         self.absorb(asked, subject, effects);
@@ -145,7 +156,10 @@ impl Core {
             Request::Scrape(reply) => drop(reply.send(self.scrape())),
             Request::History(reply) => drop(reply.send(self.chronicle.origin())),
             Request::Ready(reply) => drop(reply.send(self.facts.ready)),
-            Request::Reconfigure(config, reply) => {
+            Request::Reconfigure { config, text, reply } => {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.configured(now, &text);
+                }
                 self.journal.resize(config.daemon.journal_events);
                 self.chronicle.reconfigure(&config);
                 let mut asked = Vec::new();

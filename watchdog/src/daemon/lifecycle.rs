@@ -16,6 +16,7 @@ use super::historian::{self, Historian, Origin};
 use super::lock::RuntimeDir;
 use super::metrics::Metrics;
 use super::options::{DEFAULT_CONFIG, Listen, Options};
+use super::recorder::{self, Recorder, Scribe, Wish};
 use super::request::{self, Asker, Request};
 use super::{chronicle, log, nature, owner};
 use crate::config::{self, Config};
@@ -31,15 +32,23 @@ const HISTORY_PATIENCE: Duration = Duration::from_millis(250);
 /// When it cannot start, or something that it cannot do without has failed; the reason is meant for a person.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     log::init(options.foreground_log);
-    let config = Arc::new(load(options.config.as_deref())?);
+    let (config, text) = load(options.config.as_deref())?;
+    let config = Arc::new(config);
     let dir = RuntimeDir::take(&options.runtime_dir)?;
     nature::prepare();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(live(options, config, &dir))
+    let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
+    let recording = wish.map(|wish| recorder::start(wish, &config, &text)).transpose()?;
+    runtime.block_on(live(options, config, recording, &dir))
 }
 
-async fn live(options: &Options, config: Arc<Config>, dir: &RuntimeDir) -> anyhow::Result<()> {
+async fn live(
+    options: &Options,
+    config: Arc<Config>,
+    recording: Option<(Recorder, Scribe)>,
+    dir: &RuntimeDir,
+) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let metrics = Arc::new(Metrics::new().context("the metrics contradict each other")?);
     let listen = match options.listen {
@@ -54,7 +63,7 @@ async fn live(options: &Options, config: Arc<Config>, dir: &RuntimeDir) -> anyho
     let socket = ControlSocket::bind(&dir.socket())?;
     let (asker, requests) = request::channel();
     let (history, history_ended) = historian::start(Origin::now(&options.state_dir), chronicle::limits(&config))?;
-    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), history.clone(), requests)?;
+    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), history.clone(), requests, recording)?;
 
     let address = exposition.as_ref().map(|exposition| exposition.address);
     if let Some(exposition) = exposition {
@@ -126,12 +135,12 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Reads a configuration file: the one that is named must be there, the usual one may be missing.
-fn load(named: Option<&Path>) -> anyhow::Result<Config> {
+/// Reads a configuration file, and gives its text too: the one that is named must be there, the usual one may be missing.
+fn load(named: Option<&Path>) -> anyhow::Result<(Config, String)> {
     let file = named.unwrap_or(Path::new(DEFAULT_CONFIG));
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Config::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Default::default()),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read the configuration {}", file.display()));
         }
@@ -143,7 +152,7 @@ fn load(named: Option<&Path>) -> anyhow::Result<Config> {
             profile.name
         );
     }
-    Ok(config)
+    Ok((config, text))
 }
 
 /// What a reload needs.
@@ -161,13 +170,13 @@ impl Reload<'_> {
             Err(error) => tracing::warn!("cannot tell the service manager: {error}"),
         }
         match load(self.options.config.as_deref()) {
-            Ok(config) => self.take(config).await,
+            Ok((config, text)) => self.take(config, text).await,
             Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
         }
         notify(&[NotifyState::Ready]);
     }
 
-    async fn take(&mut self, config: Config) {
+    async fn take(&mut self, config: Config, text: String) {
         if config.tracking.max_processes != self.running.tracking.max_processes {
             tracing::warn!("[tracking] max_processes takes effect at the next start");
         }
@@ -175,7 +184,8 @@ impl Reload<'_> {
             tracing::warn!("[daemon] listen takes effect at the next start");
         }
         let config = Arc::new(config);
-        match self.asker.ask(|reply| Request::Reconfigure(Arc::clone(&config), reply)).await {
+        let request = |reply| Request::Reconfigure { config: Arc::clone(&config), text, reply };
+        match self.asker.ask(request).await {
             Ok(()) => {
                 tracing::info!("the configuration was read again");
                 self.running = config;

@@ -2,7 +2,8 @@
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`). Three threads do what may block
-//! (`hands`), a fourth writes the history (`historian`, `chronicle`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
+//! (`hands`), a fourth writes the history (`historian`, `chronicle`), a fifth what the engine is told, where that is wished
+//! (`recorder`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
 //! (`request`); it starts, reloads and ends everything (`lifecycle`).
 
 mod chronicle;
@@ -25,6 +26,7 @@ mod options;
 mod owner;
 mod past;
 mod pump;
+mod recorder;
 mod request;
 mod rescan;
 mod since;

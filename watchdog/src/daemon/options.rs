@@ -26,6 +26,14 @@ pub struct Options {
     /// Where metrics and /healthz are served, or "off"; goes before the configuration's `listen`.
     #[arg(long, value_name = "ADDR|off")]
     pub listen: Option<Listen>,
+    /// Write everything that the engine is told into FILE, which must be new or empty, for `watchdogctl replay`. It is
+    /// readable by its owner only, and of arguments it holds nothing but program, script and the words by which programs
+    /// are told apart.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Record all arguments as they are: prompts and secrets stand there.
+    #[arg(long, requires = "record")]
+    pub record_argv: bool,
     /// How the log on stderr is written. What is logged is set by RUST_LOG.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub foreground_log: LogFormat,

@@ -12,6 +12,7 @@ use super::hands::{self, Loaded};
 use super::historian::Historian;
 use super::metrics::Metrics;
 use super::pump::{Pump, Rings};
+use super::recorder::{Recorder, Scribe};
 use super::request::Request;
 use crate::api::Tracking;
 use crate::config::Config;
@@ -41,15 +42,20 @@ pub(super) fn start(
     metrics: Arc<Metrics>,
     history: Historian,
     requests: mpsc::Receiver<Request>,
+    recording: Option<(Recorder, Scribe)>,
 ) -> io::Result<Owner> {
     let (say_ready, ready) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
-        let result = runtime.block_on(follow(config, metrics, history, requests, say_ready, stopped));
+        let (recorder, scribe) = recording.unzip();
+        let result = runtime.block_on(follow(config, metrics, history, requests, recorder, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
+        if let Some(scribe) = scribe {
+            scribe.finish();
+        }
         if let Err(error) = result {
             // Nobody to hear it: the daemon is stopping.
             let _ = say_ended.send(error);
@@ -63,6 +69,7 @@ async fn follow(
     metrics: Arc<Metrics>,
     history: Historian,
     requests: mpsc::Receiver<Request>,
+    recorder: Option<Recorder>,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
@@ -79,6 +86,7 @@ async fn follow(
         ..Facts::default()
     };
     let mut core = Core::new(config, metrics, history, facts);
+    core.record_to(recorder);
     let own = host::this_process().map_err(io::Error::other)?;
     core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new());
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await

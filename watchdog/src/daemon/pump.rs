@@ -146,7 +146,7 @@ impl Pump {
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
             Turn::Request(Some(request)) => {
-                if let Request::Reconfigure(config, _) = &request {
+                if let Request::Reconfigure { config, .. } = &request {
                     self.order(Order::Configure(Arc::clone(config)))?;
                 }
                 self.core.answer(now, request, effects);

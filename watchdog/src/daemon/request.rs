@@ -55,7 +55,14 @@ pub(super) enum Request {
     /// Whether the table has been built.
     Ready(Reply<bool>),
     /// Take a new configuration.
-    Reconfigure(Arc<Config>, Reply<()>),
+    Reconfigure {
+        /// It.
+        config: Arc<Config>,
+        /// The TOML that it was read from.
+        text: String,
+        /// Told when it is in force.
+        reply: Reply<()>,
+    },
 }
 
 /// Why nothing was adopted.

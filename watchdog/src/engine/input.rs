@@ -1,4 +1,7 @@
 //! Everything that the engine is ever told. A recorded sequence of these is a whole night of a host.
+//!
+//! Recordings are read by later versions: a field that is added here needs `#[serde(default)]` (or stands in a type that
+//! has it as a whole); anything else needs another [`VERSION`](crate::recording::VERSION) of recordings.
 
 use std::time::Duration;
 
@@ -116,6 +119,7 @@ pub struct Exec {
 
 /// What a process executed: fixed at exec, whatever the program later writes over its argv.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Image {
     /// The path that was executed; a script's own path, not its interpreter's.
     pub path: String,
@@ -220,6 +224,7 @@ pub struct Sample {
 
 /// The memory of a process. `anon + shmem + swap` is what it costs: file pages can be dropped at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Memory {
     /// Anonymous resident memory.
     pub anon: Bytes,
@@ -282,6 +287,7 @@ pub struct ScannedProcess {
 
 /// What can be said for and against keeping a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Inspection {
     /// Its parent now; 0 when it has none in our sight.
     pub ppid: u32,
@@ -445,6 +451,7 @@ impl Tmpfs {
 
 /// Memory of the host: /proc/meminfo and /proc/pressure/memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostMemory {
     /// MemTotal.
     pub total: Bytes,

@@ -3,7 +3,7 @@
 //! The dead stay while something that they forked is in the table, since lineage runs through them, and for a moment
 //! longer, since only then is it known whether their parent waits for them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::id::{BootTime, Pid, ProcessId};
@@ -17,7 +17,8 @@ const LINGER_MAX: usize = 2_048;
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    processes: HashMap<ProcessId, Process>,
+    /// In an order that is the same each time: it reaches effects.
+    processes: BTreeMap<ProcessId, Process>,
     /// The process that has this pid now, or had it last.
     by_pid: HashMap<Pid, ProcessId>,
     /// The dead that may go, oldest first.

@@ -2,68 +2,11 @@
 //! each process with the role that it had.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-
-use serde::Deserialize;
 
 use super::*;
 use crate::api::ProcessKind::{Agent, LanguageServer, McpServer, Subagent, Tool};
-use crate::config::{Candidates, Patterns, Profile};
-
-#[derive(Deserialize)]
-struct Capture {
-    name: String,
-    procs: Vec<Captured>,
-    #[serde(default)]
-    survivors: Vec<Captured>,
-    #[serde(default)]
-    left_behind: Vec<Captured>,
-}
-
-#[derive(Deserialize)]
-struct Captured {
-    pid: u32,
-    ppid: u32,
-    comm: String,
-    exe_path: String,
-    argv: Vec<String>,
-    #[serde(default)]
-    cmdline_trailing_nuls: u32,
-    expected_role: String,
-}
-
-impl Captured {
-    /// What a scan of /proc shows, padding included.
-    fn image(&self) -> Image {
-        let padding = std::iter::repeat_n(String::new(), usize::from(self.cmdline_trailing_nuls > 0));
-        Image {
-            path: self.exe_path.clone(),
-            argv: self.argv.iter().cloned().chain(padding).collect(),
-            truncated: false,
-        }
-    }
-}
-
-fn captures() -> Vec<Capture> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/agent-trees");
-    let mut captures = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            captures.extend(text.lines().map(|line| serde_json::from_str::<Capture>(line).unwrap()));
-        }
-    }
-    captures
-}
-
-fn profiles() -> Vec<Profile> {
-    let stand_in =
-        Patterns { script: vec!["*/fake-agent.mjs".into(), "*/fake-agent.py".into()], ..Patterns::default() };
-    let mut profiles = Profile::built_in();
-    profiles.push(Profile::new("stand-in", [stand_in]).unwrap());
-    profiles
-}
+use crate::config::{Candidates, Profile};
+use crate::engine::tests::captures::{Capture, Captured, captures, profiles};
 
 /// The profile of the agent that a capture is named after.
 fn profile_of(capture: &str) -> &'static str {
@@ -175,14 +118,7 @@ fn survivors_are_still_what_they_were() {
         let tree = tree_of(capture);
         for process in capture.survivors.iter().chain(&capture.left_behind) {
             let ppid = tree.get(&process.pid).map_or(process.ppid, |before| before.ppid);
-            let seen = Captured {
-                ppid,
-                comm: process.comm.clone(),
-                exe_path: process.exe_path.clone(),
-                argv: process.argv.clone(),
-                expected_role: process.expected_role.clone(),
-                ..*process
-            };
+            let seen = Captured { ppid, ..process.clone() };
             looked_at += 1;
             complaints.extend(complaint(capture, &seen, &tree, &profiles));
         }

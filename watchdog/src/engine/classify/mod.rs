@@ -5,12 +5,15 @@
 
 mod identity;
 mod program;
+mod redact;
 mod roles;
 mod table;
+mod words;
 mod wrapped;
 
 pub use identity::{Identity, identity, shell_command};
 pub(crate) use program::{AGENT_RUNTIMES, Program};
+pub use redact::Redactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
     multiplexer, serves, starts_container, user_daemon,

@@ -67,7 +67,7 @@ const OTHER_RUNTIMES: &[(&str, Runtime)] = &[
 ];
 
 impl Runtime {
-    fn of(name: &str) -> Option<Self> {
+    pub(super) fn of(name: &str) -> Option<Self> {
         AGENT_RUNTIMES.iter().chain(OTHER_RUNTIMES).find(|(known, _)| *known == name).map(|&(_, runtime)| runtime)
     }
 
@@ -139,7 +139,7 @@ impl Runtime {
     }
 
     /// A command of the interpreter itself, and no script.
-    fn is_command(self, word: &str) -> bool {
+    pub(super) fn is_command(self, word: &str) -> bool {
         let commands: &[&str] = match self {
             Self::Bun => &["add", "build", "create", "init", "install", "link", "pm", "test", "update", "upgrade", "x"],
             Self::Deno => {
@@ -206,7 +206,7 @@ impl<'a> Program<'a> {
         Self::of_argv(path, words)
     }
 
-    fn of_argv(path: &'a str, argv: Vec<&'a str>) -> Self {
+    pub(super) fn of_argv(path: &'a str, argv: Vec<&'a str>) -> Self {
         let argv0 = argv.first().copied().unwrap_or(path);
         let known_path = if path.is_empty() { argv0 } else { path };
         let plain = |args: Vec<&'a str>| Self {
@@ -378,7 +378,7 @@ fn interpreted<'a>(runtime: Runtime, argv0: &'a str, arguments: &[&'a str]) -> P
 }
 
 /// The command that `env` with these arguments runs.
-fn after_env<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn after_env<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut words = Vec::new();
     let mut arguments = arguments.iter().copied();
     while let Some(argument) = arguments.next() {

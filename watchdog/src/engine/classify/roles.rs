@@ -58,7 +58,7 @@ pub fn build_server(image: &Image, comm: &str) -> Option<&'static str> {
 }
 
 /// `/nodemode:1`, `/nodeReuse:true`, in either case and with either dash.
-fn is_node_of_msbuild(argument: &str) -> bool {
+pub(super) fn is_node_of_msbuild(argument: &str) -> bool {
     let switch = argument.trim_start_matches(['/', '-']).to_ascii_lowercase();
     switch.starts_with("nodemode:") || switch == "nodereuse:true"
 }

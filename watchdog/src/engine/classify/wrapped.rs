@@ -10,11 +10,42 @@ pub(super) struct Wrapped<'a> {
     pub(super) from_package: bool,
 }
 
+/// Where a wrapper's command line says what it runs.
+pub(super) enum Inner<'w, 'a> {
+    /// The words of the command after a shell's -c.
+    Command(Vec<&'a str>),
+    /// The last of the arguments, from the program's name on.
+    Rest {
+        /// They.
+        words: &'w [&'a str],
+        /// A package runner runs it.
+        from_package: bool,
+    },
+    /// One of the arguments: a container's image.
+    Image {
+        /// Which of the arguments.
+        at: usize,
+        /// Its stdin is kept open.
+        server: bool,
+    },
+}
+
 /// What this program runs, if it is a wrapper and its command line says so.
 pub(super) fn command_of<'a>(program: &'a Program<'_>) -> Option<Wrapped<'a>> {
+    Some(match inner_of(program)? {
+        Inner::Command(words) => Wrapped { program: Program::of_words(words), from_package: false },
+        Inner::Rest { words, from_package } => Wrapped { program: Program::of_words(words.to_vec()), from_package },
+        Inner::Image { at, server } => {
+            Wrapped { program: Program::of_words(vec![program.arg(at)]), from_package: server }
+        }
+    })
+}
+
+/// Where this program's command line says what it runs, if it is a wrapper.
+pub(super) fn inner_of<'w, 'a>(program: &'w Program<'a>) -> Option<Inner<'w, 'a>> {
     if let Some(command) = program.command {
         let words = first_command(command);
-        return (!words.is_empty()).then(|| Wrapped { program: Program::of_words(words), from_package: false });
+        return (!words.is_empty()).then_some(Inner::Command(words));
     }
     let name = program.name().trim_end_matches("-cli.js");
     let arguments = program.args.as_slice();
@@ -66,34 +97,36 @@ fn after_options<'w, 'a>(arguments: &'w [&'a str]) -> &'w [&'a str] {
 }
 
 /// `--yes --from git+… mcp-x ARGS`: options of a package runner, then the package or its command.
-fn package<'a>(arguments: &[&'a str], from_package: bool) -> Option<Wrapped<'a>> {
+fn package<'w, 'a>(arguments: &'w [&'a str], from_package: bool) -> Option<Inner<'w, 'a>> {
     let words = after_options(arguments);
-    (!words.is_empty()).then(|| Wrapped { program: Program::of_words(words.to_vec()), from_package })
+    (!words.is_empty()).then_some(Inner::Rest { words, from_package })
 }
 
 /// `timeout 30 cmd`, `nice -n 5 cmd`: the first word that is no option, number or assignment.
-fn prefixed<'a>(arguments: &[&'a str]) -> Option<Wrapped<'a>> {
+fn prefixed<'w, 'a>(arguments: &'w [&'a str]) -> Option<Inner<'w, 'a>> {
     let is_command = |word: &&str| {
         !word.starts_with('-') && !is_assignment(word) && !word.starts_with(|first: char| first.is_ascii_digit())
     };
     let at = arguments.iter().position(is_command)?;
-    Some(Wrapped { program: Program::of_words(arguments[at..].to_vec()), from_package: false })
+    Some(Inner::Rest { words: &arguments[at..], from_package: false })
 }
 
 /// `run -i --rm -e X image`: with stdin kept open it is a server of whoever holds the other end.
-fn container<'a>(arguments: &[&'a str]) -> Option<Wrapped<'a>> {
-    let keeps_stdin = |argument: &&str| {
-        let cluster = argument.starts_with('-') && !argument.starts_with("--");
-        *argument == "--interactive" || (cluster && argument.contains('i') && !argument.contains('t'))
-    };
-    let at = arguments.iter().position(|argument| matches!(*argument, "run" | "exec"))?;
-    let options = &arguments[at + 1..];
-    let image = options.iter().find(|argument| {
+fn container<'w, 'a>(arguments: &'w [&'a str]) -> Option<Inner<'w, 'a>> {
+    let at = arguments.iter().position(|argument| matches!(*argument, "run" | "exec"))? + 1;
+    let options = &arguments[at..];
+    let image = options.iter().position(|argument| {
         argument.contains('/') && !argument.contains(['=', ',']) && !argument.starts_with(['-', '/', '.'])
     });
-    let shown = image.or_else(|| options.last()).copied().unwrap_or_default();
-    let server = options.iter().any(keeps_stdin) && !options.contains(&"--tty");
-    Some(Wrapped { program: Program::of_words(vec![shown]), from_package: server })
+    let shown = image.or_else(|| options.len().checked_sub(1))?;
+    let server = options.iter().any(|option| keeps_stdin(option)) && !options.contains(&"--tty");
+    Some(Inner::Image { at: at + shown, server })
+}
+
+/// `-i`, `-di`, but not `-it`, by which a person asks for a terminal.
+pub(super) fn keeps_stdin(option: &str) -> bool {
+    let cluster = option.starts_with('-') && !option.starts_with("--");
+    option == "--interactive" || (cluster && option.contains('i') && !option.contains('t'))
 }
 
 /// A package's name without its version: `@playwright/mcp@latest` is `@playwright/mcp`, `ruff==1` is `ruff`.

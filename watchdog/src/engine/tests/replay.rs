@@ -2,35 +2,18 @@
 //! them down, and compared with what was left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use super::world::{World, listed};
-use crate::api::{FindingKind, ProcessState};
-use crate::config::{Config, Patterns, Profile};
+use super::captures::{Capture, Captured, captures, profiles};
+use super::world::{World, listed, naming};
+use crate::api::{Finding, FindingKind, ProcessState};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::classify::Redactor;
 use crate::engine::id::ProcessId;
 use crate::engine::input::ExitStatus;
-
-#[derive(Deserialize)]
-struct Capture {
-    name: String,
-    procs: Vec<Captured>,
-    #[serde(default)]
-    survivors: Vec<Captured>,
-}
-
-#[derive(Deserialize)]
-struct Captured {
-    pid: u32,
-    ppid: u32,
-    starttime: u64,
-    exe_path: String,
-    argv: Vec<String>,
-    sid: u32,
-    expected_role: String,
-}
+use crate::engine::view::Viewer;
 
 /// What was counted over all captures: a replay that looks at nothing must not pass.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,28 +28,15 @@ struct Counts {
     ended: usize,
 }
 
-fn captures() -> Vec<Capture> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/agent-trees");
-    let mut captures = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            captures.extend(text.lines().map(|line| serde_json::from_str::<Capture>(line).unwrap()));
-        }
-    }
-    // Short commands are all execs and renamings; none of them leaves a tree.
+/// Short commands are all execs and renamings; none of them leaves a tree.
+fn trees() -> Vec<Capture> {
+    let mut captures = captures();
     captures.retain(|capture| !capture.name.starts_with("short--") && !capture.name.starts_with("daemon--"));
-    captures.sort_by(|one, other| one.name.cmp(&other.name));
     captures
 }
 
 fn world() -> World {
-    let stand_in =
-        Patterns { script: vec!["*/fake-agent.mjs".into(), "*/fake-agent.py".into()], ..Patterns::default() };
-    let mut config = Config::default();
-    config.profiles.push(Profile::new("stand-in", [stand_in]).unwrap());
-    World::with(config)
+    World::with(Config { profiles: profiles(), ..Config::default() })
 }
 
 /// Forks and executes everything in the order in which it began.
@@ -90,6 +60,23 @@ fn grow(world: &mut World, capture: &Capture) -> BTreeMap<u32, ProcessId> {
         grown.insert(process.pid, id);
     }
     grown
+}
+
+fn findings_of(engine: &Engine) -> Vec<Finding> {
+    engine.findings(Viewer::Root, &naming(), true).findings
+}
+
+/// The findings of an engine that is told what a recording holds of all that this world told its own.
+fn recorded(world: &World) -> Vec<Finding> {
+    let redactor = Redactor::new(&profiles());
+    let mut engine = Engine::new(Arc::new(Config { profiles: profiles(), ..Config::default() }));
+    for (at, input) in &world.told {
+        let mut input = input.clone();
+        redactor.input(&mut input);
+        let text = serde_json::to_string(&input).unwrap();
+        engine.step(*at, serde_json::from_str(&text).unwrap(), &mut Vec::new());
+    }
+    findings_of(&engine)
 }
 
 fn has_above(capture: &Capture, pid: u32, wanted: &BTreeSet<u32>) -> bool {
@@ -194,6 +181,7 @@ fn replay(capture: &Capture, counts: &mut Counts) -> Vec<String> {
         let open = world.open(kind).iter().map(|finding| pid_of[&finding.pid]).collect();
         expect("a finding about the dead", &open, &nothing);
     }
+    assert_eq!(recorded(&world), findings_of(&world.engine), "{}", capture.name);
     if !agent_lives {
         let rows = world.tree().sessions.iter().flat_map(|session| &session.processes).map(|row| row.pid).collect();
         expect("in the tree after its end", &rows, &nothing);
@@ -204,7 +192,7 @@ fn replay(capture: &Capture, counts: &mut Counts) -> Vec<String> {
 #[test]
 fn exactly_those_that_lost_their_agent_are_its_orphans() {
     let mut counts = Counts::default();
-    let complaints: Vec<String> = captures().iter().flat_map(|capture| replay(capture, &mut counts)).collect();
+    let complaints: Vec<String> = trees().iter().flat_map(|capture| replay(capture, &mut counts)).collect();
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
     insta::assert_debug_snapshot!(counts);
 }

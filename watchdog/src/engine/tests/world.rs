@@ -27,6 +27,8 @@ pub(super) struct World {
     pub(super) facts: HashMap<ProcessId, Inspection>,
     pub(super) journal: Vec<Happening>,
     pub(super) effects: Vec<Effect>,
+    /// Everything that the engine was told.
+    pub(super) told: Vec<(BootTime, Input)>,
     living: BTreeMap<ProcessId, (Pid, Image)>,
     next_pid: u32,
     /// What an inspection shows of everybody else, but for the parent.
@@ -52,6 +54,7 @@ impl World {
             facts: HashMap::new(),
             journal: Vec::new(),
             effects: Vec::new(),
+            told: Vec::new(),
             living: BTreeMap::new(),
             next_pid: 1_000,
             ordinary: Inspection {
@@ -182,6 +185,7 @@ impl World {
         let mut open = vec![input];
         while let Some(input) = open.pop() {
             let mut effects = Vec::new();
+            self.told.push((self.now, input.clone()));
             self.engine.step(self.now, input, &mut effects);
             for effect in effects {
                 match &effect {
@@ -328,6 +332,6 @@ fn root_lineage(process: ProcessId) -> Lineage {
     Lineage { root: process, parent: None, depth: 0, provisional: true, forked: false, witness: false }
 }
 
-fn naming() -> Naming<'static> {
+pub(super) fn naming() -> Naming<'static> {
     Naming { boot: Duration::from_secs(1_700_000_000), user: &|uid| uid.0.to_string() }
 }

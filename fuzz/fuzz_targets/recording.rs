@@ -1,0 +1,10 @@
+//! A file that is said to be a recording: it is replayed or refused, and each replay gives the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use watchdog::recording::{Reader, replay};
+
+fuzz_target!(|file: &[u8]| {
+    let replayed = || Reader::new(file).and_then(replay).map_err(|error| error.to_string());
+    assert_eq!(replayed(), replayed());
+});

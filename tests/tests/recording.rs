@@ -1,0 +1,94 @@
+//! A daemon that records: what is replayed is what it found, and what people wrote into arguments is not in the file.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use watchdog::api::FindingKind;
+use watchdog_tests::{Daemon, Options, Stage, seconds};
+
+/// The findings without their moments, which are as exact as the wall clock.
+fn timeless(findings: &Value) -> Vec<Value> {
+    let mut findings = findings["findings"].as_array().cloned().unwrap_or_default();
+    for finding in findings.iter_mut().filter_map(Value::as_object_mut) {
+        for moment in ["opened_at", "closed_at", "changes"] {
+            finding.remove(moment);
+        }
+    }
+    findings
+}
+
+/// All that the file says, uncompressed.
+fn text(daemon: &Daemon) -> String {
+    let output = Command::new("zcat").stdin(File::open(daemon.recording()).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_replay_finds_what_the_daemon_found() {
+    let mut stage = Stage::new();
+    let config = "# SECRET-comment\n[orphans]\ngrace = \"1s\"\n";
+    let mut daemon = Daemon::with(&stage, &Options { config, record: true, ..Options::default() });
+    let agent = stage.agent(
+        "spawn-as helper [ SECRET-prompt --token=SECRET-token -pSECRET ] [ report top fork [ report leaf hold ] hold ] hold",
+    );
+    let leaf = stage.reported("leaf");
+    daemon.eventually(seconds(2.0), "the leaf", |look| look.process(leaf).map(drop));
+    stage.kill(agent);
+    daemon.eventually(seconds(5.0), "a proposal", |look| {
+        look.open(FindingKind::Orphan).first().filter(|finding| finding.proposed_action == "terminate").map(drop)
+    });
+    stage.kill(leaf);
+    stage.kill(stage.reported("top"));
+    daemon.eventually(seconds(5.0), "that it closes", |look| {
+        look.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).map(drop)
+    });
+    let live = daemon.ctl(&["findings", "--all"]).json();
+    daemon.send(Signal::TERM);
+    assert!(daemon.wait(seconds(2.0)).is_some_and(|status| status.success()), "{}", daemon.log());
+
+    let file = daemon.recording().display().to_string();
+    let replay = daemon.ctl(&["replay", &file]);
+    assert_eq!((replay.code, replay.stderr.as_str()), (0, ""));
+    assert_eq!(timeless(&replay.json()), timeless(&live));
+    let document = replay.json();
+    let changes = document["findings"][0]["changes"].as_array().unwrap();
+    let changes: Vec<&Value> = changes.iter().map(|change| &change["change"]).collect();
+    assert_eq!(changes, ["opened", "changed", "closed"]);
+    assert_eq!(replay.stdout, daemon.ctl(&["replay", &file]).stdout, "the same bytes each time");
+    assert_eq!(daemon.ctl_text(&["replay", &file]).stdout, daemon.ctl_text(&["replay", &file]).stdout);
+
+    let text = text(&daemon);
+    assert!(text.contains("/helper") && !text.contains("SECRET"), "{text}");
+    assert_eq!(std::fs::metadata(daemon.recording()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_a_killed_daemon_recorded_is_replayed_up_to_its_end() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::with(&stage, &Options { record: true, ..Options::default() });
+    let agent = stage.agent("fork [ report helper hold ] hold");
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
+    stage.kill(agent);
+    daemon.eventually(seconds(2.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    // What is older than this is in the file.
+    std::thread::sleep(seconds(1.5));
+    daemon.send(Signal::KILL);
+    assert!(daemon.wait(seconds(2.0)).is_some());
+
+    let file = daemon.recording().display().to_string();
+    let replay = daemon.ctl(&["replay", &file]);
+    assert_eq!(replay.code, 0);
+    assert!(replay.stderr.contains("has no end"), "{}", replay.stderr);
+    assert_eq!(replay.json()["findings"][0]["kind"], "orphan");
+    // And as a crash of the host may leave it.
+    let whole = std::fs::read(daemon.recording()).unwrap();
+    std::fs::write(daemon.recording(), &whole[..whole.len() - 7]).unwrap();
+    let torn = daemon.ctl(&["replay", &file]);
+    assert_eq!((torn.code, torn.json()["recording"]["end"].as_str()), (0, Some("torn")));
+    assert!(torn.stderr.contains("is torn after"), "{}", torn.stderr);
+}

@@ -1,0 +1,280 @@
+//! Images without what people write into arguments: prompts, paths and secrets stand there.
+//!
+//! What stays is what classification looks at: the executed path, argv\[0\], an interpreter's script, the same of a command
+//! that is wrapped in another (`npx x`, `sh -c "x"`, `timeout 5 x`), and the words that the rules ask for by name.
+//! Every other argument becomes a mark, `<0f3a…>`, which is the same for the same argument throughout a recording, so that
+//! equal command lines stay equal, and keeps the shape of an option, a number or an assignment, by which the rules find
+//! their way. The redacted image is classified as the original was: `redact_tests.rs` holds that.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::program::{Program, Runtime, after_env, base_name, is_assignment};
+use super::wrapped::{self, Inner};
+use super::{is_tool_package, kind_of, roles, words};
+use crate::config::Profile;
+use crate::engine::input::{Image, Input, KernelEvent};
+
+/// Wrappers are followed a little deeper than classification does.
+const DEEPEST: u32 = 8;
+/// Options of an interpreter that bound its heap: numbers, which tell how far a leak can go.
+const HEAP_OPTIONS: &[&str] = &["--max-old-space-size=", "--max_old_space_size=", "--max-heap-size=", "-Xmx"];
+/// Beginnings of options that rules ask for.
+const PREFIXES: &[&str] = &["--statefile", "--service", "--parent-pid="];
+/// Words in what a program writes over its argv\[0\] that rules ask for.
+const TITLE_WORDS: &[&str] = &["[mux]", "server"];
+
+/// Takes out of images what is nobody's business.
+#[derive(Debug)]
+pub struct Redactor {
+    profiles: Vec<Profile>,
+    /// Its key is random, and stands nowhere: a mark cannot be tried out.
+    marks: RandomState,
+}
+
+impl Redactor {
+    /// A redactor that keeps what these profiles ask of a first argument.
+    #[must_use]
+    pub fn new(profiles: &[Profile]) -> Self {
+        Self { profiles: profiles.to_vec(), marks: RandomState::new() }
+    }
+
+    /// Other profiles are in force. Marks stay what they are.
+    pub fn set_profiles(&mut self, profiles: &[Profile]) {
+        self.profiles = profiles.to_vec();
+    }
+
+    /// Redacts every image in an input.
+    pub fn input(&self, input: &mut Input) {
+        match input {
+            Input::Kernel(KernelEvent::Exec(exec)) => self.image(&mut exec.image),
+            Input::Scan(scan) => scan.processes.iter_mut().for_each(|process| self.image(&mut process.image)),
+            Input::Kernel(
+                KernelEvent::Fork(_)
+                | KernelEvent::Exit(_)
+                | KernelEvent::Oom(_)
+                | KernelEvent::Signal(_)
+                | KernelEvent::MemoryStep(_)
+                | KernelEvent::Reclaim(_),
+            )
+            | Input::Lost(_)
+            | Input::Samples(_)
+            | Input::Zombies(_)
+            | Input::Containers(..)
+            | Input::Inspected(..)
+            | Input::Limits(..)
+            | Input::OomSeen(_)
+            | Input::Watchdog(_)
+            | Input::Host(_)
+            | Input::Activity(_)
+            | Input::Tmpfs(_)
+            | Input::Adopt(_)
+            | Input::Tick => {}
+        }
+    }
+
+    /// Redacts one image.
+    pub fn image(&self, image: &mut Image) {
+        let Image { path, argv, truncated: _ } = image;
+        let mut words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        // Padding that a rewritten title leaves is no argument.
+        while words.len() > 1 && words.last().is_some_and(|last| last.is_empty()) {
+            words.pop();
+        }
+        let first = Program::of_argv(path, words.clone()).args.first().copied();
+        let mut redacted = self.argv(path, &words, 0);
+        // What a profile asks of the first argument is known by then: only where the mark would be told from it.
+        if let Some(first) = first
+            && let Some(at) = first_argument(path, &redacted)
+            && self.profiles.iter().any(|profile| profile.tells_apart(first, &redacted[at]))
+        {
+            first.clone_into(&mut redacted[at]);
+        }
+        *argv = redacted;
+    }
+
+    /// Redacts the words of a command line that executes `path`.
+    fn argv(&self, path: &str, argv: &[&str], depth: u32) -> Vec<String> {
+        let Some((&argv0, rest)) = argv.split_first() else { return Vec::new() };
+        let path = if path.is_empty() { argv0 } else { path };
+        let name = base_name(path);
+        if name == "env" {
+            return self.behind_env(argv0, rest, depth);
+        }
+        let program = Program::of_argv(path, argv.to_vec());
+        if let Some(title) = program.title {
+            let arguments = self.arguments(&program, depth);
+            return vec![std::iter::once(title.to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")];
+        }
+        let mut redacted = vec![self.argv0(path, argv0, rest)];
+        match (program.runtime, &program.script) {
+            // The kernel put the interpreter before the script that was executed.
+            (_, Some(script)) if Runtime::of(name).is_none() => {
+                let behind_env = after_env(rest).first().copied().filter(|_| base_name(argv0) == "env");
+                if let Some(interpreter) = behind_env.filter(|interpreter| interpreter != script) {
+                    redacted.extend(interpreter.starts_with('-').then(|| "-S".to_owned()));
+                    redacted.push(interpreter.to_owned());
+                }
+                redacted.push(script.clone().into_owned());
+            }
+            (Some(runtime), script) => {
+                let options = &rest[..rest.len().saturating_sub(program.args.len())];
+                redacted.extend(options.iter().filter(|option| bounds_heap(option)).map(|option| (*option).to_owned()));
+                if let Some(command) = program.command {
+                    redacted.extend(["-c".to_owned(), self.command(&program, command, depth)]);
+                } else if let Some(script) = script {
+                    redacted.extend(run_script(runtime, script));
+                } else if program.args.first().is_some_and(|first| !runtime.is_command(first)) {
+                    // The program stood on the command line.
+                    redacted.extend([eval_option(runtime).to_owned(), self.mark(rest.first().copied().unwrap_or(""))]);
+                }
+            }
+            (None, _) => {}
+        }
+        if program.command.is_some() {
+            redacted.extend(program.args.iter().map(|argument| self.argument(argument)));
+        } else {
+            redacted.extend(self.arguments(&program, depth));
+        }
+        redacted
+    }
+
+    /// `env -i A=1 cmd`: the command only.
+    fn behind_env(&self, argv0: &str, rest: &[&str], depth: u32) -> Vec<String> {
+        let inner = after_env(rest);
+        let mut redacted = vec![argv0.to_owned()];
+        redacted.extend(inner.first().filter(|first| first.starts_with('-')).map(|_| "-S".to_owned()));
+        redacted.extend(self.words(&inner, depth + 1));
+        redacted
+    }
+
+    /// Redacts words of which the first is a program.
+    fn words(&self, words: &[&str], depth: u32) -> Vec<String> {
+        match words.first() {
+            Some(path) if depth < DEEPEST => self.argv(path, words, depth),
+            _ => words.iter().map(|word| self.argument(word)).collect(),
+        }
+    }
+
+    /// A shell's command, of which only the first that does something is looked at.
+    fn command(&self, program: &Program<'_>, command: &str, depth: u32) -> String {
+        let Some(Inner::Command(words)) = wrapped::inner_of(program) else {
+            return format!(": {}", self.mark(command));
+        };
+        let words = self.words(&words, depth + 1);
+        let words = words.into_iter().map(|word| if word.is_empty() { self.mark("") } else { word });
+        let command = words.collect::<Vec<_>>().join(" ");
+        // A shell would take it for an option.
+        if command.starts_with(['-', '+']) { format!(" {command}") } else { command }
+    }
+
+    /// The arguments of a program: those of a program inside it too, where there is one.
+    fn arguments(&self, program: &Program<'_>, depth: u32) -> Vec<String> {
+        let mark_all = |arguments: &[&str]| -> Vec<String> { arguments.iter().map(|a| self.argument(a)).collect() };
+        match wrapped::inner_of(program) {
+            Some(Inner::Rest { words, .. }) => {
+                let before = program.args.len() - words.len();
+                let mut redacted = mark_all(&program.args[..before]);
+                redacted.extend(self.words(words, depth + 1));
+                redacted
+            }
+            Some(Inner::Image { at, .. }) => {
+                let mut redacted = mark_all(&program.args);
+                let image = program.arg(at);
+                // The last word of a client's arguments, where none of them looks like an image, may be anything.
+                let plain = !image.contains('/') && kind_of(&Program::of_words(vec![image]), 0).is_none();
+                if !plain || is_tool_package(wrapped::without_version(image)) {
+                    image.clone_into(&mut redacted[at]);
+                }
+                redacted
+            }
+            Some(Inner::Command(_)) | None => mark_all(&program.args),
+        }
+    }
+
+    /// argv\[0\]; of what a program wrote over it, the first word, and what rules ask for.
+    fn argv0(&self, path: &str, argv0: &str, rest: &[&str]) -> String {
+        let is_title = rest.is_empty() && argv0 != path && base_name(argv0) != base_name(path);
+        let Some((first, more)) = argv0.split_once(' ').filter(|_| is_title) else { return argv0.to_owned() };
+        let words = more.split(' ').map(|word| match word {
+            _ if TITLE_WORDS.contains(&word) => word.to_owned(),
+            _ if word.starts_with('[') => format!("[{}", self.mark(word)),
+            _ => self.argument(word),
+        });
+        std::iter::once(first.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    /// One argument: as it is where a rule asks for it, else a mark of its shape.
+    fn argument(&self, argument: &str) -> String {
+        if argument.is_empty() || words::asked_for(argument) {
+            return argument.to_owned();
+        }
+        let mark = self.mark(argument);
+        if roles::is_node_of_msbuild(argument) {
+            return "/nodeReuse:true".to_owned();
+        }
+        if argument.ends_with("mcp-server") {
+            return format!("{mark}-mcp-server");
+        }
+        if let Some(prefix) = PREFIXES.iter().find(|prefix| argument.starts_with(**prefix)) {
+            return format!("{prefix}{mark}");
+        }
+        if let Some((name, _)) = argument.split_once('=')
+            && words::asked_for(name)
+        {
+            return format!("{name}={mark}");
+        }
+        if argument.starts_with("--") {
+            format!("--{mark}")
+        } else if wrapped::keeps_stdin(argument) {
+            format!("-{mark}i")
+        } else if argument.starts_with('-') {
+            format!("-{mark}")
+        } else if is_assignment(argument) {
+            format!("_={mark}")
+        } else if argument.starts_with(|first: char| first.is_ascii_digit()) {
+            format!("0{mark}")
+        } else {
+            mark
+        }
+    }
+
+    /// The mark of a text. Two texts share one by an accident of one in four thousand million.
+    fn mark(&self, text: &str) -> String {
+        format!("<{:08x}>", self.marks.hash_one(text) >> 32)
+    }
+}
+
+/// Where the first argument of the program stands in a redacted command line.
+fn first_argument(path: &str, argv: &[String]) -> Option<usize> {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let arguments = Program::of_argv(path, words).args.len();
+    argv.len().checked_sub(arguments).filter(|at| *at > 0 && *at < argv.len())
+}
+
+/// How an interpreter is told its script.
+fn run_script(runtime: Runtime, script: &str) -> Vec<String> {
+    if let Some(module) = script.strip_prefix("-m ").filter(|_| runtime == Runtime::Python) {
+        return vec!["-m".to_owned(), module.to_owned()];
+    }
+    if script.starts_with('-') && runtime == Runtime::Java {
+        return vec!["-jar".to_owned(), script.to_owned()];
+    }
+    vec![script.to_owned()]
+}
+
+/// The option behind which a program stands on the command line.
+fn eval_option(runtime: Runtime) -> &'static str {
+    if runtime == Runtime::Python { "-c" } else { "-e" }
+}
+
+fn bounds_heap(option: &str) -> bool {
+    let value = HEAP_OPTIONS.iter().find_map(|name| option.strip_prefix(name));
+    value.is_some_and(|value| {
+        let digits = value.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+#[path = "redact_tests.rs"]
+mod tests;

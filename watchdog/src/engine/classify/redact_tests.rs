@@ -1,0 +1,226 @@
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use rstest::rstest;
+
+use super::super::tests::image;
+use super::super::{
+    Parent, agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer,
+    helper_kind, lends_tools, multiplexer, serves, starts_container, table, user_daemon,
+};
+use super::*;
+use crate::api::ProcessKind;
+use crate::config::Patterns;
+use crate::engine::tests::captures::{captures, profiles};
+
+/// Everything that the engine asks of an image.
+fn judged(image: &Image, comm: &str, profiles: &[Profile]) -> impl PartialEq + Debug + use<> {
+    use ProcessKind::{Agent, Browser, LanguageServer, McpServer, Other, Subagent, Tool};
+    let node = super::super::tests::image("/usr/bin/node", &["node", "/x/a.js"]);
+    let kinds: Vec<ProcessKind> = [Agent, Subagent, McpServer, Browser, LanguageServer, Tool, Other]
+        .into_iter()
+        .map(|kind| helper_kind(image, comm, Some(Parent { kind, image: &node })))
+        .chain([helper_kind(image, comm, None)])
+        .collect();
+    let program = Program::of(image);
+    let roles = [
+        serves(image),
+        lends_tools(image),
+        agent_daemon(image),
+        forks_multiplexer(image),
+        ends_by_itself(image),
+        browser_daemon(image),
+        container_client(image),
+        starts_container(image),
+    ];
+    let stays = [build_server(image, comm), multiplexer(image, comm), user_daemon(image)];
+    let profile = Profile::find(profiles, image, comm).map(|profile| profile.name.clone());
+    let label = program.name().to_owned();
+    let script = program.script.map(Cow::into_owned);
+    (kinds, roles, stays, profile, label, script, image.path.clone())
+}
+
+fn redacted(image: &Image, profiles: &[Profile]) -> Image {
+    let mut image = image.clone();
+    Redactor::new(profiles).image(&mut image);
+    image
+}
+
+#[test]
+fn every_captured_process_is_judged_as_before() {
+    let profiles = profiles();
+    let mut looked_at = 0;
+    for capture in &captures() {
+        for process in capture.procs.iter().chain(&capture.survivors).chain(&capture.left_behind) {
+            let image = process.image();
+            let redacted = redacted(&image, &profiles);
+            let (was, is) = (judged(&image, &process.comm, &profiles), judged(&redacted, &process.comm, &profiles));
+            assert_eq!(was, is, "{}: {image:?} became {redacted:?}", capture.name);
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 1_000, "only {looked_at} processes");
+}
+
+#[rstest]
+#[case::plain("/usr/bin/curl", &["curl", "-H", "Authorization: SECRET", "--token=SECRET", "-uSECRET"], &["curl"])]
+#[case::prompt("/x/claude.exe", &["claude", "-p", "SECRET", "--model", "SECRET", "SECRET words"], &["claude", "-p", "--model"])]
+#[case::script("/usr/bin/node", &["node", "--require", "SECRET", "--max-old-space-size=200", "/x/cli.js", "SECRET"], &["node", "--max-old-space-size=200", "/x/cli.js"])]
+#[case::heap("/usr/bin/node", &["node", "--max-old-space-size=SECRET", "/x/cli.js"], &["node", "/x/cli.js"])]
+#[case::eval("/usr/bin/node", &["node", "-e", "SECRET()", "SECRET"], &["node", "-e"])]
+#[case::python("/v/python3", &["python3", "-c", "SECRET"], &["python3"])]
+#[case::module("/v/python3", &["python3", "-Im", "aider", "--message", "SECRET"], &["python3", "-m", "aider"])]
+#[case::shell("/bin/sh", &["sh", "-c", "A=SECRET exec npx -y mcp-x --key SECRET; echo SECRET"], &["sh", "-c", "npx"])]
+#[case::nothing("/bin/sh", &["sh", "-c", "export A=SECRET"], &["sh", "-c"])]
+#[case::env("/usr/bin/env", &["env", "-i", "KEY=SECRET", "node", "/x/cli.js", "SECRET"], &["env", "node", "/x/cli.js"])]
+#[case::assignments("/usr/bin/nice", &["nice", "KEY=SECRET", "timeout", "30", "mcp-x", "SECRET"], &["nice", "timeout", "mcp-x"])]
+#[case::package("/usr/bin/npx", &["npx", "-y", "@scope/mcp-x@1", "SECRET"], &["npx", "@scope/mcp-x@1"])]
+#[case::title("/usr/bin/node", &["npm exec @scope/mcp-x SECRET", "", ""], &["npm exec @scope/mcp-x"])]
+#[case::setproctitle("/usr/sbin/x", &["worker: SECRET SECRET"], &["worker:"])]
+#[case::container("/usr/bin/docker", &["docker", "run", "-i", "-e", "KEY=SECRET", "ghcr.io/x/mcp", "SECRET"], &["docker", "run", "-i", "ghcr.io/x/mcp"])]
+#[case::container_without_image("/usr/bin/docker", &["docker", "run", "-eKEY=SECRET", "alpine", "sh", "SECRET"], &["docker", "run"])]
+#[case::executed("/x/run", &["/usr/bin/env", "node", "/x/run", "SECRET"], &["/usr/bin/env", "node", "/x/run"])]
+fn what_people_write_is_not_recorded(#[case] path: &str, #[case] argv: &[&str], #[case] kept: &[&str]) {
+    let original = image(path, argv);
+    let profiles = profiles();
+    let image = redacted(&original, &profiles);
+    let text = image.argv.join("\n");
+    assert!(!text.contains("SECRET") && !text.contains("words"), "{image:?}");
+    for kept in kept {
+        assert!(text.contains(kept), "{kept} is gone: {image:?}");
+    }
+    assert_eq!(judged(&original, "comm", &profiles), judged(&image, "comm", &profiles), "{image:?}");
+}
+
+#[test]
+fn equal_arguments_stay_equal_within_a_recording_and_nowhere_else() {
+    let (one, other) = (Redactor::new(&[]), Redactor::new(&[]));
+    let mark = |redactor: &Redactor, argument: &str| {
+        let mut image = image("/x/server", &["server", argument]);
+        redactor.image(&mut image);
+        image.argv[1].clone()
+    };
+    assert_eq!(mark(&one, "/home/u"), mark(&one, "/home/u"));
+    assert_ne!(mark(&one, "/home/u"), mark(&one, "/home/v"));
+    assert_ne!(mark(&one, "/home/u"), mark(&other, "/home/u"));
+}
+
+#[test]
+fn a_first_argument_stays_where_a_profile_asks_for_it_and_only_there() {
+    let patterns =
+        |first: &str| Patterns { exe: vec!["*/agent".into()], first_arg: vec![first.into()], ..Patterns::default() };
+    let profiles =
+        [Profile::new("work", [patterns("work*")]).unwrap(), Profile::new("any", [patterns("[!-]*")]).unwrap()];
+    let first = |argument: &str| redacted(&image("/x/agent", &["agent", argument, "work-too"]), &profiles).argv;
+    assert_eq!(first("work-hard")[1], "work-hard");
+    assert_ne!(first("work-hard")[2], "work-too");
+    assert_ne!(first("a prompt")[1], "a prompt", "its mark is no option either");
+}
+
+#[test]
+fn an_input_without_an_image_stays_as_it_is() {
+    let mut input = Input::Lost(3);
+    Redactor::new(&[]).input(&mut input);
+    assert_eq!(input, Input::Lost(3));
+}
+
+/// A word of a command line: what the rules know, and what they do not.
+fn word() -> impl Strategy<Value = String> {
+    let known: Vec<&'static str> = [
+        table::PACKAGE_RUNNERS,
+        table::PREFIX_COMMANDS,
+        table::MCP_VERBS,
+        table::RUNNER_OPTIONS_WITH_VALUE,
+        table::AGENT_OPTIONS_WITH_VALUE,
+        table::CONTAINER_CLIENTS,
+        table::TOOL_PACKAGES,
+        table::BROWSER_SCRIPTS,
+    ]
+    .concat();
+    let runners =
+        ["npm", "uv", "bun", "deno", "pipx", "node", "python3", "sh", "bash", "java", "dotnet", "env", "perl"];
+    let agents = ["claude", "codex", "/x/.bin/gemini", "opencode", "cline", "goose", "git", "sccache", "turbo", "adb"];
+    let odd = [
+        "-",
+        "--",
+        "-i",
+        "-it",
+        "-c",
+        "-e",
+        "-m",
+        "-lc",
+        "-S",
+        "-pe",
+        "+x",
+        "-Xmx1g",
+        "--max-old-space-size=9",
+        "A=1",
+        "7",
+        "x=/y,z",
+        "/x/server.py",
+        "/x/my-mcp/build/index.js",
+        "@scope/mcp-x@1",
+        "ghcr.io/x/mcp",
+        "/nodeReuse:true",
+        "{}",
+        "run-test-mcp-server",
+        "--service=1",
+        "--ping",
+        "--parent-pid=7",
+        "--statefile=/x",
+        "--directory=/x",
+        "--lsp",
+        "mcp",
+        "daemon",
+        "tool",
+        "uvx",
+        "run",
+        "exec",
+        "--acp",
+        "--managed-daemon",
+        "app-server",
+        "/nodemode:1",
+        "create-x",
+        "",
+        "my prompt",
+        "cd /x && npx mcp-y",
+        "A=1 exec uvx mcp-z; rm",
+        "'node' \"s.js\"",
+        "ssh: x [mux]",
+        "bazel(x)",
+    ];
+    prop_oneof![
+        3 => select(known).prop_map(str::to_owned),
+        3 => select(runners.to_vec()).prop_map(str::to_owned),
+        2 => select(agents.to_vec()).prop_map(str::to_owned),
+        4 => select(odd.to_vec()).prop_map(str::to_owned),
+        2 => "-{0,2}[a-z=/.@,]{1,8}",
+        1 => "[ -~]{0,12}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_verdict_on_any_command_line_is_changed(
+        at in 0..4_usize,
+        words in prop::collection::vec(word(), 1..9),
+    ) {
+        let argv: Vec<&str> = words.iter().map(String::as_str).collect();
+        let path = match at {
+            // A script that was executed itself.
+            0 => argv.get(1).copied().unwrap_or(argv[0]).to_owned(),
+            1 => String::new(),
+            _ => format!("/usr/bin/{}", base_name(argv[0])),
+        };
+        let profiles = profiles();
+        let original = image(&path, &argv);
+        let redacted = redacted(&original, &profiles);
+        prop_assert_eq!(
+            judged(&original, "comm", &profiles), judged(&redacted, "comm", &profiles), "{:?} became {:?}", original, redacted
+        );
+    }
+}
