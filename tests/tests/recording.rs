@@ -1,5 +1,7 @@
 //! A daemon that records: what is replayed is what it found, and what people wrote into arguments is not in the file.
 
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
