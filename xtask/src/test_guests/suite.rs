@@ -8,8 +8,19 @@ use crate::cargo::{Executable, Kind, cargo, executables};
 
 /// Integration tests that need what a guest does not have (node, npm, a network), or that are about the daemon more than
 /// about the kernel: an emulated processor would run those for minutes each.
-const NOT_IN_GUESTS: &[&str] =
-    &["real_programs", "contract", "daemon", "hostile_clients", "kept", "packaging", "stage", "users", "watchdogctl"];
+const NOT_IN_GUESTS: &[&str] = &[
+    "real_programs",
+    "contract",
+    "daemon",
+    "hostile_clients",
+    "kept",
+    "packaging",
+    "recording",
+    "recordings",
+    "stage",
+    "users",
+    "watchdogctl",
+];
 
 /// Of the library's unit tests, those that talk to the kernel. The others test the same thing on every kernel.
 const LIBRARY_FILTER: &str = "kernel::";
