@@ -2,8 +2,9 @@
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`). Three threads do what may block
-//! (`hands`); a fourth writes what the engine is told into a file, where that is wished (`recorder`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
-//! (`request`); it starts, reloads and ends everything (`lifecycle`).
+//! (`hands`); a fourth writes what the engine is told into a file, where that is wished (`recorder`). The main thread
+//! serves clients (`control`, `exposition`), who ask the engine's owner through a queue (`request`); it starts, reloads
+//! and ends everything (`lifecycle`).
 
 mod control;
 mod core;
