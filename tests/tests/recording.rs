@@ -1,5 +1,7 @@
 //! A daemon that records: what is replayed is what it found, and what people wrote into arguments is not in the file.
 
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -64,6 +66,29 @@ fn a_replay_finds_what_the_daemon_found() {
     let text = text(&daemon);
     assert!(text.contains("/helper") && !text.contains("SECRET"), "{text}");
     assert_eq!(std::fs::metadata(daemon.recording()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_configuration_that_is_read_again_is_replayed_too() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::with(&stage, &Options { record: true, ..Options::default() });
+    let agent = stage.agent("spawn helper [ report helper hold ] hold");
+    let helper = stage.reported("helper");
+    daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
+    stage.kill(agent);
+    daemon.eventually(seconds(2.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+
+    daemon.reload("[orphans]\nkeep = [\"*/helper\"]\n");
+
+    let kept = daemon.eventually(seconds(3.0), "that it is kept", |look| {
+        look.findings_of(FindingKind::Orphan).first()?.closed_because.clone()
+    });
+    let live = daemon.ctl(&["findings", "--all"]).json();
+    daemon.send(Signal::TERM);
+    assert!(daemon.wait(seconds(2.0)).is_some());
+    let replay = daemon.ctl(&["replay", &daemon.recording().display().to_string()]).json();
+    assert_eq!(replay["findings"][0]["closed_because"], kept);
+    assert_eq!(timeless(&replay), timeless(&live));
 }
 
 #[test]

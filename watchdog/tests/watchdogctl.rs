@@ -406,3 +406,31 @@ fn every_error_of_a_configuration_is_told_by_its_line() {
     assert_eq!((code, &verdict["valid"]), (1, &serde_json::Value::Bool(false)));
     assert_eq!(verdict["errors"].as_array().unwrap().len(), 2, "{out}");
 }
+
+#[test]
+fn a_recording_is_replayed_without_a_daemon_and_the_same_each_time() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/recordings/orphan-group.rec");
+    for arguments in [&["replay", file][..], &["replay", file, "--json"]] {
+        let (code, out, err) = run(Path::new("/nowhere"), arguments);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains("orphan") && out.contains("closed"), "{out}");
+        assert_eq!(run(Path::new("/nowhere"), arguments), (code, out, err));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_replayed_is_named_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = directory.path().join("other");
+    std::fs::write(&other, "{\"agent_watchdog_recording\":9,\"written_by\":\"7.0.0\"}\n").unwrap();
+    let missing = directory.path().join("missing");
+    for (file, reason) in [(&other, "version 9"), (&missing, "No such file")] {
+        let file = file.to_str().unwrap();
+        let (code, out, err) = run(Path::new("/nowhere"), &["replay", file]);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(err.contains(file) && err.contains(reason), "{err}");
+        let (code, out, _) = run(Path::new("/nowhere"), &["replay", file, "--json"]);
+        let problem: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert!(code == 1 && problem["error"].as_str().unwrap().contains(reason), "{out}");
+    }
+}

@@ -2,8 +2,8 @@
 //!
 //! A recording is lines of JSON in gzip, so that `zcat` shows it. It is written as a sequence of gzip members
 //! ([`Writer`]), each of whole lines and closed by its length and a CRC-32: what a crash cuts off is at most the last
-//! member, and [`Reader`] gives everything before it. The first line is the [`Header`], each other one an [`Entry`]. Lines that
-//! are not compressed are read too.
+//! member, and [`Reader`] gives everything before it. The first line is the [`Header`], each other one an [`Entry`].
+//! Lines that are not compressed are read too.
 //!
 //! The engine is a pure function of its inputs, so that [`replay`] gives the findings that the daemon gave.
 

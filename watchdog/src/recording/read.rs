@@ -8,9 +8,9 @@ use serde::Deserialize;
 use super::{End, Entry, Header, VERSION};
 use crate::engine::id::BootTime;
 
-/// A member that is larger than this was not written by us: one scan of a host with all the processes that Linux can have
-/// is smaller. It bounds what a crafted file can make us hold in memory.
-const LARGEST: u64 = 64 * 1024 * 1024;
+/// A member that is larger than this was not written by us: a scan of some hundred thousand processes is smaller. It bounds
+/// what a crafted file can make us hold in memory.
+const LARGEST: u64 = 256 * 1024 * 1024;
 /// The first byte of a gzip member (RFC 1952), and of no line of JSON.
 const GZIP: u8 = 0x1f;
 

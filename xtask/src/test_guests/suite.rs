@@ -18,6 +18,8 @@ const NOT_IN_GUESTS: &[&str] = &[
     "kept",
     "many",
     "packaging",
+    "recording",
+    "recordings",
     "stage",
     "users",
     "watchdogctl",

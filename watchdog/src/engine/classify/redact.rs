@@ -12,7 +12,7 @@ use super::program::{Program, Runtime, after_env, base_name, is_assignment};
 use super::wrapped::{self, Inner};
 use super::{is_tool_package, kind_of, roles, words};
 use crate::config::Profile;
-use crate::engine::input::{Image, Input, KernelEvent};
+use crate::engine::input::{Exec, Image, Input, KernelEvent, Scan, ScannedProcess};
 
 /// Wrappers are followed a little deeper than classification does.
 const DEEPEST: u32 = 8;
@@ -46,8 +46,23 @@ impl Redactor {
     /// Redacts every image in an input.
     pub fn input(&self, input: &mut Input) {
         match input {
-            Input::Kernel(KernelEvent::Exec(exec)) => self.image(&mut exec.image),
-            Input::Scan(scan) => scan.processes.iter_mut().for_each(|process| self.image(&mut process.image)),
+            // All fields by name: what is added to them has to be thought of here.
+            Input::Kernel(KernelEvent::Exec(Exec {
+                image,
+                at: _,
+                process: _,
+                lineage: _,
+                uid: _,
+                ppid: _,
+                comm: _,
+            })) => self.image(image),
+            Input::Scan(Scan { began: _, processes }) => {
+                for ScannedProcess { image, process: _, ppid: _, uid: _, comm: _, zombie: _, lineage: _, memory: _ } in
+                    processes
+                {
+                    self.image(image);
+                }
+            }
             Input::Kernel(
                 KernelEvent::Fork(_)
                 | KernelEvent::Exit(_)
