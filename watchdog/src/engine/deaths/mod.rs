@@ -141,10 +141,10 @@ impl Step<'_> {
         let due = due.take(AT_ONCE).count();
         for at in deaths.told..deaths.told + due {
             let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
-            let (when, process, session) = (dead.at, dead.id, dead.session);
+            let (process, session) = (dead.id, dead.session);
             let death = self.engine.death(dead);
             let what = Happening::Died { cause: death.facts.cause, summary: explain::for_owner(&death.facts) };
-            self.effect(Effect::Journal(JournalEntry { at: when, process: Some(process), session, what }));
+            self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
         }
         self.engine.deaths.told += due;
@@ -264,7 +264,7 @@ fn memory(dead: &Dead) -> MemoryThen {
         last_bytes: dead.last.0,
         peak_bytes: dead.peak.0,
         growth_bytes: growth.map(|growth| growth.bytes),
-        growth_seconds: growth.map(|growth| growth.within.as_secs_f64()),
+        growth_window_seconds: growth.map(|growth| growth.within.as_secs_f64()),
         doubled_in_seconds: growth.and_then(|growth| growth.doubled_within).map(|within| within.as_secs_f64()),
         cgroup_max_bytes: cgroup.map(|cgroup| cgroup.max.0),
     }

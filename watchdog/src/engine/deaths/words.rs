@@ -199,8 +199,9 @@ fn life(facts: &DeathFacts) -> Option<String> {
         last => format!("held {} at last and {} at its peak", size(last), size(peak)),
     });
     let grown = memory.growth_bytes.filter(|bytes| *bytes >= WORTH_A_WORD).map(|bytes| {
-        let within = memory.growth_seconds.map(|within| format!(" in {}", seconds(round(within)))).unwrap_or_default();
-        let doubled = match (memory.doubled_in_seconds, memory.growth_seconds) {
+        let within =
+            memory.growth_window_seconds.map(|within| format!(" in {}", seconds(round(within)))).unwrap_or_default();
+        let doubled = match (memory.doubled_in_seconds, memory.growth_window_seconds) {
             (Some(doubled), Some(within)) if doubled < within * 0.75 => {
                 format!(", half of what it held in the last {}", seconds(round(doubled)))
             }
