@@ -127,7 +127,8 @@ impl Step<'_> {
     pub(super) fn died(&mut self, process: ProcessId, at: BootTime) {
         let (now, host) = (self.now, self.engine.close_watch.host);
         let Some(known) = self.engine.table.get_mut(process) else { return };
-        let mut dead = Dead::of(known, at, now, host);
+        let profile = self.engine.sessions.get(known.session).map(|session| session.profile.clone());
+        let mut dead = Dead::of(known, profile, at, now, host);
         let of_it = |choice: &&Choice| choice.process == Some(process) && at.since(choice.at) <= DIES_WITHIN;
         dead.oom = self.engine.deaths.choices.iter().rev().find(of_it).map(|choice| choice.number);
         self.engine.deaths.bury(dead);
@@ -173,7 +174,7 @@ impl Engine {
             pid: dead.id.pid.0,
             start_time: dead.id.start_time.0,
             session: dead.session.map(|session| session.0),
-            profile: dead.session.and_then(|id| self.sessions.get(id)).map(|session| session.profile.clone()),
+            profile: dead.profile.clone(),
             kind: dead.kind,
             comm: dead.comm.clone(),
             name: dead.name(),

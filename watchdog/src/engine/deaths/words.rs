@@ -15,7 +15,7 @@ const SHORT: u64 = 10;
 /// Sessions that held less than this share of what was in use did not fill the host.
 const A_PART: u64 = 25;
 /// Programs that kill from user space when memory is short, by their comm.
-const USER_SPACE_OOM_KILLERS: [&str; 5] = ["earlyoom", "systemd-oomd", "oomd", "nohang", "low-memory-mon"];
+const USER_SPACE_OOM_KILLERS: [&str; 5] = ["earlyoom", "systemd-oomd", "oomd", "nohang", "low-memory-moni"];
 
 /// All that is known, in sentences.
 pub(super) fn paragraph(facts: &DeathFacts) -> String {
@@ -276,11 +276,13 @@ fn host(facts: &DeathFacts) -> Option<String> {
         text.push_str(&format!(", with a memory pressure of {some:.0} %"));
     }
     let calm = host.pressure_some_avg10.is_none_or(|some| some < 10.0);
-    if facts.oom.is_some() {
-    } else if host.available_bytes >= host.total_bytes / 100 * PLENTY && calm {
-        text.push_str(": it was not short of memory");
-    } else if host.available_bytes < host.total_bytes / 100 * SHORT {
-        text.push_str(": it was short of memory");
+    let plenty = host.available_bytes >= host.total_bytes / 100 * PLENTY;
+    let short = host.available_bytes < host.total_bytes / 100 * SHORT;
+    // Where the OOM killer came, its reason is told already.
+    match facts.oom {
+        None if plenty && calm => text.push_str(": it was not short of memory"),
+        None if short => text.push_str(": it was short of memory"),
+        _ => {}
     }
     text.push('.');
     Some(text)
