@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Dead, Death};
+use super::{Dead, Death, words};
 use crate::api::{self, Cause, DeathFacts, Explanation, FindingKind, SessionBrief, SessionState};
 use crate::engine::Engine;
 use crate::engine::finding::Finding;
@@ -183,13 +183,13 @@ fn sees(viewer: Viewer, uid: Option<Uid>) -> bool {
     }
 }
 
-/// What the owner of a process may read of its death: others read the journal by whose process it is.
-pub(super) fn for_owner(facts: &DeathFacts) -> String {
+/// A death in one sentence, for the journal, where the owner of the process reads it.
+pub(super) fn headline(facts: &DeathFacts) -> String {
     let mut facts = facts.clone();
     if let Some(uid) = facts.uid {
         only_of(Uid(uid), &mut facts);
     }
-    facts.summary
+    words::headline(&facts)
 }
 
 /// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes.
@@ -206,7 +206,7 @@ fn only_of(viewer: Uid, facts: &mut DeathFacts) {
         }
         oom.largest.retain(|large| !others(Some(large.uid)));
     }
-    facts.summary = super::words::paragraph(facts);
+    facts.summary = words::paragraph(facts);
 }
 
 /// Whether a finding is about this process: as its subject, or one of those that its evidence lists.

@@ -144,7 +144,7 @@ impl Step<'_> {
             let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
             let (process, session) = (dead.id, dead.session);
             let death = self.engine.death(dead);
-            let what = Happening::Died { cause: death.facts.cause, summary: explain::for_owner(&death.facts) };
+            let what = Happening::Died { cause: death.facts.cause, summary: explain::headline(&death.facts) };
             self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
         }

@@ -19,12 +19,17 @@ const USER_SPACE_OOM_KILLERS: [&str; 5] = ["earlyoom", "systemd-oomd", "oomd", "
 
 /// All that is known, in sentences.
 pub(super) fn paragraph(facts: &DeathFacts) -> String {
-    let mut sentences = vec![format!("{} {}.", subject(facts), ending(facts))];
+    let mut sentences = vec![headline(facts)];
     sentences.extend(life(facts));
     sentences.extend(facts.oom.as_ref().map(|oom| holders(oom, facts)));
     sentences.extend(host(facts));
     sentences.extend(companions(facts));
     sentences.join(" ")
+}
+
+/// Who, and why, in one sentence.
+pub(super) fn headline(facts: &DeathFacts) -> String {
+    format!("{} {}.", subject(facts), ending(facts))
 }
 
 fn subject(facts: &DeathFacts) -> String {
