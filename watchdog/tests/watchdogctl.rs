@@ -147,7 +147,7 @@ fn a_refusal_is_told_with_its_reason_and_code(
     #[case] reason: &str,
 ) {
     let server = Server::raw(http(status, body));
-    for arguments in [["status"].as_slice(), &["events", "--follow"], &["adopt", "pid:7"]] {
+    for arguments in [["status"].as_slice(), &["events", "--follow"], &["adopt", "pid:7"], &["explain", "pid:7"]] {
         let (code, out, err) = run(&server.socket(), arguments);
         assert_eq!((code, out.as_str()), (expected, ""), "{err}");
         assert!(err.starts_with("watchdogctl: ") && err.contains(reason) && !err.contains('\x1b'), "{err}");
@@ -353,6 +353,30 @@ fn an_adoption_asks_what_a_number_is_and_says_what_it_took_it_for() {
     assert!(err.contains("`session:3` names the session"), "{err}");
     let (code, out, err) = run(&server.socket(), &["adopt", "session:3", "--json"]);
     assert_eq!((code, out.as_str(), err.as_str()), (0, "{\"pids\":[3,4]}\n", ""));
+}
+
+#[test]
+fn a_number_is_explained_as_a_process_or_else_as_a_session() {
+    const EXPLANATION: &str = r#"{"summary":"WHO","process":null,"session":null,"deaths":[],"findings":[]}"#;
+    let server = Server::start(|request, stream| {
+        let answer = match request {
+            "GET /v1/explain?pid=3 HTTP/1.1" => http("200 OK", &EXPLANATION.replace("WHO", "process 3")),
+            "GET /v1/explain?session=3 HTTP/1.1" => http("200 OK", &EXPLANATION.replace("WHO", "session 3")),
+            "GET /v1/explain?session=4 HTTP/1.1" => http("200 OK", &EXPLANATION.replace("WHO", "session 4")),
+            _ => http("404 Not Found", r#"{"error":"nothing is known"}"#),
+        };
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let (code, out, err) = run(&server.socket(), &["explain", "3"]);
+    assert_eq!((code, out.as_str()), (0, "process 3\n"));
+    assert!(err.contains("`session:3` names the session"), "{err}");
+    for (target, expected) in [("session:3", "session 3\n"), ("4", "session 4\n")] {
+        let (code, out, err) = run(&server.socket(), &["explain", target]);
+        assert_eq!((code, out.as_str(), err.as_str()), (0, expected, ""));
+    }
+    let (code, out, err) = run(&server.socket(), &["explain", "5"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("nothing is known of 5, neither as a process nor as a session"), "{err}");
 }
 
 #[test]

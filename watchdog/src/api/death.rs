@@ -315,7 +315,7 @@ pub struct MemoryThen {
     /// How much it had grown since it was first sampled; null when it did not live long enough.
     pub growth_bytes: Option<i64>,
     /// In this time.
-    pub growth_seconds: Option<f64>,
+    pub growth_window_seconds: Option<f64>,
     /// How long before its end it held half of what it held at last; null when it never did.
     pub doubled_in_seconds: Option<f64>,
     /// The tightest memory.max above it.

@@ -18,7 +18,7 @@ fn death() -> Death {
             "sessions_bytes": 4_294_967_296_u64, "orphaned_bytes": 0, "orphans": 0, "largest": [], "oom_score_adj": 200
         },
         "heap": null, "passed_on_from": null,
-        "memory": {"last_bytes": 541_065_216, "peak_bytes": 545_259_520, "growth_bytes": null, "growth_seconds": null,
+        "memory": {"last_bytes": 541_065_216, "peak_bytes": 545_259_520, "growth_bytes": 104857600, "growth_window_seconds": 60.5,
                    "doubled_in_seconds": null, "cgroup_max_bytes": 6_442_450_944_u64},
         "host": {"total_bytes": 8_589_934_592_u64, "available_bytes": 4_294_967_296_u64, "swap_total_bytes": 0,
                  "swap_free_bytes": 0, "pressure_some_avg10": 1.5, "pressure_full_avg10": null},

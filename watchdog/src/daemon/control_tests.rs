@@ -1,6 +1,7 @@
 use super::*;
-use crate::api::{Adopted, Event, Findings, Problem, Session, SessionState, Tree};
-use crate::api::{Postmortem, Record};
+use crate::api::{
+    Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Tree,
+};
 use crate::daemon::historian::Origin;
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request;
@@ -100,6 +101,10 @@ fn answer(request: Request, journal: &mut Journal) {
     match request {
         Request::Tree(_, reply) => reply.send(Tree { sessions: vec![session(1), session(2)] }).unwrap(),
         Request::Findings { reply, .. } => reply.send(Findings::default()).unwrap(),
+        Request::Explain(_, who, reply) => {
+            let known = matches!(who, deaths::Subject::Pid(Pid(1)) | deaths::Subject::Session(SessionId(1)));
+            reply.send(known.then(|| Explanation { summary: format!("{who:?}"), ..Explanation::default() })).unwrap();
+        }
         Request::Events(viewer, since, reply) => reply.send(journal.read(viewer, since)).unwrap(),
         Request::Follow(viewer, since, reply) => drop(reply.send(journal.follow(viewer, since))),
         Request::Adopt(_, Subject::Pid(1), reply) => reply.send(Ok(Adopted { pids: vec![1] })).unwrap(),
@@ -166,6 +171,11 @@ async fn a_request_that_makes_no_sense_is_refused_with_the_reason() {
         ("GET", "/v1/tree?sesion=1", "", 400, "sesion"),
         ("GET", "/v1/findings?all=maybe", "", 400, "all"),
         ("GET", "/v1/events?since=yesterday", "", 400, "30s"),
+        ("GET", "/v1/explain", "", 400, "one process or one session"),
+        ("GET", "/v1/explain?pid=1&session=1", "", 400, "one process or one session"),
+        ("GET", "/v1/explain?pid=-1", "", 400, "pid"),
+        ("GET", "/v1/explain?pid=7", "", 404, "a process 7"),
+        ("GET", "/v1/explain?session=7", "", 404, "a session 7"),
         ("POST", "/v1/adopt", "", 400, "pid"),
         ("POST", "/v1/adopt", "{\"pid\":-1}", 400, "pid"),
         ("POST", "/v1/adopt", "{\"pid\":2}", 403, "another user"),
@@ -186,6 +196,15 @@ async fn adopting_names_the_processes() {
     let fixture = Fixture::start().await;
     let (status, adopted) = fixture.ask::<Adopted>("POST", "/v1/adopt", "{\"pid\":1}").await;
     assert_eq!((status, adopted.pids), (200, vec![1]));
+}
+
+#[tokio::test]
+async fn a_process_or_a_session_is_explained() {
+    let fixture = Fixture::start().await;
+    for (path, who) in [("/v1/explain?pid=1", "Pid(Pid(1))"), ("/v1/explain?session=1", "Session(SessionId(1))")] {
+        let (status, explanation) = fixture.ask::<Explanation>("GET", path, "").await;
+        assert_eq!((status, explanation.summary.as_str()), (200, who));
+    }
 }
 
 #[tokio::test]

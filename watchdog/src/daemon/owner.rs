@@ -87,8 +87,10 @@ async fn follow(
     };
     let mut core = Core::new(config, metrics, history, facts);
     core.record_to(recorder);
-    let own = host::this_process().map_err(io::Error::other)?;
-    core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new());
+    match host::this_process() {
+        Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),
+        Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
+    }
     Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
 }
 

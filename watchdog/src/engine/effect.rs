@@ -125,7 +125,7 @@ pub enum Happening {
     Died {
         /// In one word.
         cause: Cause,
-        /// In one paragraph.
+        /// In one sentence.
         summary: String,
     },
     /// A finding opened, changed, or closed.

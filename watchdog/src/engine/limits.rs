@@ -1,6 +1,6 @@
 //! The ceilings of each process: its cgroup's, and that of its heap.
 //!
-//! What stands in argv is known at the exec. For the rest somebody has to look at /proc, which costs about 50 µs: so only
+//! What stands in argv is known at the exec. For the rest somebody has to look at /proc, in some dozens of system calls: so only
 //! at processes that have lived for a moment (most tools have not), at agents and node programs at once, and at agents and
 //! large processes again now and then, since a process may be moved to another cgroup, and a cgroup's limit may be changed.
 

@@ -28,6 +28,8 @@ pub(super) struct Dead {
     pub(super) heard: BootTime,
     /// `None` of a victim of the OOM killer that belongs to no session.
     pub(super) session: Option<SessionId>,
+    /// That session's, which may be forgotten earlier.
+    pub(super) profile: Option<String>,
     pub(super) kind: Option<ProcessKind>,
     pub(super) uid: Option<Uid>,
     pub(super) parent: Option<ProcessId>,
@@ -47,13 +49,20 @@ pub(super) struct Dead {
 
 impl Dead {
     /// A process of the table that has just been buried, and still has its memory.
-    pub(super) fn of(process: &mut Process, at: BootTime, heard: BootTime, host: HostMemory) -> Self {
+    pub(super) fn of(
+        process: &mut Process,
+        profile: Option<String>,
+        at: BootTime,
+        heard: BootTime,
+        host: HostMemory,
+    ) -> Self {
         let last = process.cost();
         Self {
             id: process.id,
             at,
             heard,
             session: Some(process.session),
+            profile,
             kind: Some(process.kind),
             uid: Some(process.uid),
             parent: process.forked_by,
@@ -85,6 +94,7 @@ impl Dead {
             at,
             heard,
             session: None,
+            profile: None,
             kind: None,
             uid,
             parent: None,

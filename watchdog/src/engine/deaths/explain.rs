@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Dead, Death};
+use super::{Dead, Death, words};
 use crate::api::{self, Cause, DeathFacts, Explanation, FindingKind, SessionBrief, SessionState};
 use crate::engine::Engine;
 use crate::engine::finding::Finding;
@@ -63,7 +63,7 @@ impl Engine {
                 }
                 text
             }
-            (None, Some(death)) => format!("{}{}", death.facts.summary, found_before(&findings)),
+            (None, Some(death)) => format!("{}{}", death.facts.summary, found_before(&findings, who)),
             (None, None) => return None,
         };
         Some(Explanation {
@@ -183,13 +183,13 @@ fn sees(viewer: Viewer, uid: Option<Uid>) -> bool {
     }
 }
 
-/// What the owner of a process may read of its death: others read the journal by whose process it is.
-pub(super) fn for_owner(facts: &DeathFacts) -> String {
+/// A death in one sentence, for the journal, where the owner of the process reads it.
+pub(super) fn headline(facts: &DeathFacts) -> String {
     let mut facts = facts.clone();
     if let Some(uid) = facts.uid {
         only_of(Uid(uid), &mut facts);
     }
-    facts.summary
+    words::headline(&facts)
 }
 
 /// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes.
@@ -206,7 +206,7 @@ fn only_of(viewer: Uid, facts: &mut DeathFacts) {
         }
         oom.largest.retain(|large| !others(Some(large.uid)));
     }
-    facts.summary = super::words::paragraph(facts);
+    facts.summary = words::paragraph(facts);
 }
 
 /// Whether a finding is about this process: as its subject, or one of those that its evidence lists.
@@ -218,15 +218,22 @@ fn concerns(finding: &Finding, who: ProcessId) -> bool {
     finding.seen.subject == who || finding.seen.key.about == who || listed
 }
 
-fn found_before(findings: &[&Finding]) -> String {
-    let mut kinds: Vec<FindingKind> = findings.iter().map(|finding| finding.seen.key.kind).collect();
+/// What had been found of a process that is dead, and what it left behind.
+fn found_before(findings: &[&Finding], who: ProcessId) -> String {
+    let (left, own): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|finding| finding.seen.key.about == who && finding.seen.subject != who);
+    let mut kinds: Vec<FindingKind> = own.iter().map(|finding| finding.seen.key.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    if kinds.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    if !kinds.is_empty() {
+        let names: Vec<&str> = kinds.into_iter().map(FindingKind::name).collect();
+        text.push_str(&format!(" Before that it had been found: {}.", names.join(", ")));
     }
-    let names: Vec<&str> = kinds.into_iter().map(FindingKind::name).collect();
-    format!(" Before that it had been found: {}.", names.join(", "))
+    for finding in left.iter().filter(|finding| finding.closed.is_none()) {
+        text.push_str(&format!(" Found since, {}: {}.", finding.seen.key.kind.name(), finding.seen.summary));
+    }
+    text
 }
 
 fn session_summary(
@@ -241,7 +248,7 @@ fn session_summary(
             let of = format!("Session {id} ({}, uid {})", brief.profile, brief.uid);
             let age = span(age);
             let holds =
-                || format!("{} hold {}", count(brief.processes, "process", "processes"), size(brief.memory_bytes));
+                || format!("{} in {}", size(brief.memory_bytes), count(brief.processes, "process", "processes"));
             match brief.state {
                 SessionState::Running => format!("{of} has been running for {age}: {}.", holds()),
                 SessionState::Orphaned => {

@@ -127,7 +127,8 @@ impl Step<'_> {
     pub(super) fn died(&mut self, process: ProcessId, at: BootTime) {
         let (now, host) = (self.now, self.engine.close_watch.host);
         let Some(known) = self.engine.table.get_mut(process) else { return };
-        let mut dead = Dead::of(known, at, now, host);
+        let profile = self.engine.sessions.get(known.session).map(|session| session.profile.clone());
+        let mut dead = Dead::of(known, profile, at, now, host);
         let of_it = |choice: &&Choice| choice.process == Some(process) && at.since(choice.at) <= DIES_WITHIN;
         dead.oom = self.engine.deaths.choices.iter().rev().find(of_it).map(|choice| choice.number);
         self.engine.deaths.bury(dead);
@@ -141,10 +142,10 @@ impl Step<'_> {
         let due = due.take(AT_ONCE).count();
         for at in deaths.told..deaths.told + due {
             let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
-            let (when, process, session) = (dead.at, dead.id, dead.session);
+            let (process, session) = (dead.id, dead.session);
             let death = self.engine.death(dead);
-            let what = Happening::Died { cause: death.facts.cause, summary: explain::for_owner(&death.facts) };
-            self.effect(Effect::Journal(JournalEntry { at: when, process: Some(process), session, what }));
+            let what = Happening::Died { cause: death.facts.cause, summary: explain::headline(&death.facts) };
+            self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
         }
         self.engine.deaths.told += due;
@@ -173,7 +174,7 @@ impl Engine {
             pid: dead.id.pid.0,
             start_time: dead.id.start_time.0,
             session: dead.session.map(|session| session.0),
-            profile: dead.session.and_then(|id| self.sessions.get(id)).map(|session| session.profile.clone()),
+            profile: dead.profile.clone(),
             kind: dead.kind,
             comm: dead.comm.clone(),
             name: dead.name(),
@@ -264,7 +265,7 @@ fn memory(dead: &Dead) -> MemoryThen {
         last_bytes: dead.last.0,
         peak_bytes: dead.peak.0,
         growth_bytes: growth.map(|growth| growth.bytes),
-        growth_seconds: growth.map(|growth| growth.within.as_secs_f64()),
+        growth_window_seconds: growth.map(|growth| growth.within.as_secs_f64()),
         doubled_in_seconds: growth.and_then(|growth| growth.doubled_within).map(|within| within.as_secs_f64()),
         cgroup_max_bytes: cgroup.map(|cgroup| cgroup.max.0),
     }

@@ -15,16 +15,21 @@ const SHORT: u64 = 10;
 /// Sessions that held less than this share of what was in use did not fill the host.
 const A_PART: u64 = 25;
 /// Programs that kill from user space when memory is short, by their comm.
-const USER_SPACE_OOM_KILLERS: [&str; 5] = ["earlyoom", "systemd-oomd", "oomd", "nohang", "low-memory-mon"];
+const USER_SPACE_OOM_KILLERS: [&str; 5] = ["earlyoom", "systemd-oomd", "oomd", "nohang", "low-memory-moni"];
 
 /// All that is known, in sentences.
 pub(super) fn paragraph(facts: &DeathFacts) -> String {
-    let mut sentences = vec![format!("{} {}.", subject(facts), ending(facts))];
+    let mut sentences = vec![headline(facts)];
     sentences.extend(life(facts));
     sentences.extend(facts.oom.as_ref().map(|oom| holders(oom, facts)));
     sentences.extend(host(facts));
     sentences.extend(companions(facts));
     sentences.join(" ")
+}
+
+/// Who, and why, in one sentence.
+pub(super) fn headline(facts: &DeathFacts) -> String {
+    format!("{} {}.", subject(facts), ending(facts))
 }
 
 fn subject(facts: &DeathFacts) -> String {
@@ -199,8 +204,9 @@ fn life(facts: &DeathFacts) -> Option<String> {
         last => format!("held {} at last and {} at its peak", size(last), size(peak)),
     });
     let grown = memory.growth_bytes.filter(|bytes| *bytes >= WORTH_A_WORD).map(|bytes| {
-        let within = memory.growth_seconds.map(|within| format!(" in {}", seconds(round(within)))).unwrap_or_default();
-        let doubled = match (memory.doubled_in_seconds, memory.growth_seconds) {
+        let within =
+            memory.growth_window_seconds.map(|within| format!(" in {}", seconds(round(within)))).unwrap_or_default();
+        let doubled = match (memory.doubled_in_seconds, memory.growth_window_seconds) {
             (Some(doubled), Some(within)) if doubled < within * 0.75 => {
                 format!(", half of what it held in the last {}", seconds(round(doubled)))
             }
@@ -275,11 +281,13 @@ fn host(facts: &DeathFacts) -> Option<String> {
         text.push_str(&format!(", with a memory pressure of {some:.0} %"));
     }
     let calm = host.pressure_some_avg10.is_none_or(|some| some < 10.0);
-    if facts.oom.is_some() {
-    } else if host.available_bytes >= host.total_bytes / 100 * PLENTY && calm {
-        text.push_str(": it was not short of memory");
-    } else if host.available_bytes < host.total_bytes / 100 * SHORT {
-        text.push_str(": it was short of memory");
+    let plenty = host.available_bytes >= host.total_bytes / 100 * PLENTY;
+    let short = host.available_bytes < host.total_bytes / 100 * SHORT;
+    // Where the OOM killer came, its reason is told already.
+    match facts.oom {
+        None if plenty && calm => text.push_str(": it was not short of memory"),
+        None if short => text.push_str(": it was short of memory"),
+        _ => {}
     }
     text.push('.');
     Some(text)
