@@ -95,12 +95,13 @@ impl Engine {
         (Role { kind: process.kind, program: name }, arguments)
     }
 
-    /// A process and the living below it, and what they cost.
+    /// A process and the living below it, without what is meant to stay there, and what they cost.
     pub(super) fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
         let mut members = vec![top.id];
         let mut memory = top.cost();
+        let stays_not = |process: &Process| !process.verdict.is_kept();
         if !top.children.is_empty() {
-            for below in self.table.below(top.id, |_| true).into_iter().filter_map(|id| self.table.alive(id)) {
+            for below in self.table.below(top.id, stays_not).into_iter().filter_map(|id| self.table.alive(id)) {
                 members.push(below.id);
                 memory += below.cost();
             }
