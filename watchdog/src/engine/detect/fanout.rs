@@ -289,7 +289,7 @@ impl Step<'_> {
             if known { format!(", {} MiB when they are like those before them", mib(expected)) } else { String::new() };
         Observation {
             key: Key { kind: FindingKind::Fanout, about },
-            severity: severity(expected, available),
+            severity: severity(memory, expected, available),
             session: Some(session),
             subject: about,
             uid,
@@ -306,11 +306,12 @@ impl Step<'_> {
     }
 }
 
-/// By what the burst will take of what there is.
-fn severity(expected: Bytes, available: Bytes) -> Severity {
+/// By what the burst has taken and what it still will, beside what is left.
+fn severity(memory: Bytes, expected: Bytes, available: Bytes) -> Severity {
+    let to_come = Bytes(expected.0.saturating_sub(memory.0));
     if available.0 == 0 {
         Severity::Info
-    } else if expected >= available {
+    } else if to_come.max(memory) >= available {
         Severity::Critical
     } else if expected.0 >= available.0 / 100 * HEAVY_PERCENT {
         Severity::Warning

@@ -245,7 +245,7 @@ fn a_thousand_sleepers_are_looked_at_a_few_at_a_time() {
             _ => None,
         })
         .collect();
-    assert_eq!(looks, [256; 4]);
+    assert_eq!(looks, [128; 4]);
     world.rest(40 * MINUTE);
     assert_eq!(world.open(FindingKind::Stale)[0].evidence["count"], 1_000);
 }
