@@ -26,7 +26,8 @@ pub struct Session {
     pub uid: u32,
     /// When the agent was forked, RFC 3339.
     pub started_at: String,
-    /// anon + shmem + swap of all its processes, with what they share counted once.
+    /// anon + shmem + swap of all its processes, with what they share counted once, but for what serves every session (a
+    /// build server that outlived its command): that is charged to nobody.
     pub memory_bytes: u64,
     /// The session inside which this agent was started, if any.
     pub parent_session: Option<u64>,

@@ -28,7 +28,7 @@ pub(super) struct Observation {
     pub(super) subject: ProcessId,
     /// Whose it is.
     pub(super) uid: Uid,
-    /// When its cause happened.
+    /// When its cause happened; now for what became so by lasting.
     pub(super) cause: BootTime,
     pub(super) summary: String,
     pub(super) evidence: Map<String, Value>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Step;
 use super::effect::{Effect, Happening, JournalEntry};
-use super::id::{Pid, ProcessId};
+use super::id::{BootTime, Pid, ProcessId};
 use super::input::{Lineage, Scan, ScannedProcess};
 use super::membership::Newcomer;
 use super::process::Process;
@@ -102,6 +102,7 @@ impl Step<'_> {
             }
             self.judge(process);
             self.track(process);
+            self.fanout_exec(BootTime::from(process.start_time), process);
         } else if lineage.is_some_and(|lineage| !lineage.witness) {
             self.effect(Effect::Untrack(process));
         }

@@ -241,7 +241,10 @@ impl Step<'_> {
         let cause = seen.cause;
         match self.engine.findings.observe(self.now, seen) {
             Change::Opened(id) => {
-                self.effect(Effect::Latency(self.now.since(cause)));
+                // What became so only by lasting has no cause that an event told.
+                if cause < self.now {
+                    self.effect(Effect::Latency(self.now.since(cause)));
+                }
                 self.journal_finding(id, "opened");
             }
             Change::Changed(id) => self.journal_finding(id, "changed"),

@@ -19,7 +19,7 @@ use crate::engine::input::Activity;
 /// Threads beyond so many are not asked one by one: what they do shows in the CPU time.
 const THREADS: usize = 64;
 
-/// What the process has done so far; `None` when it is gone or a zombie. 20 µs, and 4 µs for each further thread.
+/// What the process has done so far; `None` when it is gone or a zombie. 40 µs, and 10 µs for each further thread.
 ///
 /// # Errors
 /// When the kernel refuses to open or read the process's files.

@@ -22,7 +22,7 @@ const ENTRIES: usize = 20_000;
 /// The unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// How files in memory stand now. About 15 µs for each process of the host; a search comes on top when there is much.
+/// How files in memory stand now. About 30 µs for each process of the host; a search comes on top when there is much.
 ///
 /// # Errors
 /// When /proc, /proc/meminfo or /proc/self/mountinfo cannot be read.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, json};
 
-use super::helper::{Helper, Parent};
+use super::helper::Helper;
 use crate::api::{FindingKind, Severity};
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{Bytes, ProcessId};
@@ -59,7 +59,7 @@ impl Step<'_> {
         let name = classify::build_server(&top.image, &top.comm)?;
         // While the command that started it runs, it is that command's.
         let known = engine.build_servers.shared.contains_key(&top.id);
-        if helper.parent != Parent::Gone || (helper.memory < WORTH_NAMING && !known) {
+        if !helper.reparented || (helper.memory < WORTH_NAMING && !known) {
             return None;
         }
         let age = self.now.since(helper.started()).as_secs();

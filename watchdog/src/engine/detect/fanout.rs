@@ -28,7 +28,7 @@ const NO_SEARCH: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_secs(15);
 /// How many starts of one session are remembered; a storm of more is as much of a finding.
 const REMEMBERED: usize = 1_024;
-/// How many roles' steady memory is remembered.
+/// From this many on, the steady memory of a role that has no helper left is forgotten.
 const ROLES: usize = 512;
 /// How many roles and starters the evidence lists; the rest is counted.
 const LISTED: usize = 10;
@@ -117,8 +117,12 @@ impl Step<'_> {
             elders.entry(&helper.role).or_default().push(helper.memory);
         }
         let steady = &mut self.engine.fanout.steady;
+        if steady.len() > ROLES {
+            // What runs now is more likely to be started again than what ran once.
+            steady.retain(|role, _| elders.contains_key(role));
+        }
         for (role, amounts) in elders {
-            if let Some(typical) = median(amounts).filter(|_| steady.len() < ROLES || steady.contains_key(role)) {
+            if let Some(typical) = median(amounts) {
                 steady.insert(role.clone(), typical);
             }
         }
@@ -285,7 +289,7 @@ impl Step<'_> {
             if known { format!(", {} MiB when they are like those before them", mib(expected)) } else { String::new() };
         Observation {
             key: Key { kind: FindingKind::Fanout, about },
-            severity: severity(expected, available),
+            severity: severity(memory, expected, available),
             session: Some(session),
             subject: about,
             uid,
@@ -302,11 +306,12 @@ impl Step<'_> {
     }
 }
 
-/// By what the burst will take of what there is.
-fn severity(expected: Bytes, available: Bytes) -> Severity {
+/// By what the burst has taken and what it still will, beside what is left.
+fn severity(memory: Bytes, expected: Bytes, available: Bytes) -> Severity {
+    let to_come = Bytes(expected.0.saturating_sub(memory.0));
     if available.0 == 0 {
         Severity::Info
-    } else if expected >= available {
+    } else if to_come.max(memory) >= available {
         Severity::Critical
     } else if expected.0 >= available.0 / 100 * HEAVY_PERCENT {
         Severity::Warning

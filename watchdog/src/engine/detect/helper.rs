@@ -38,6 +38,8 @@ pub(super) struct Helper {
     /// See [`classify::Identity`].
     pub(super) arguments: Option<u64>,
     pub(super) parent: Parent,
+    /// The process that forked it is gone, or has let go of it.
+    pub(super) reparented: bool,
     pub(super) session: SessionId,
     pub(super) uid: Uid,
     /// The nearest agent above it, while that lives.
@@ -51,7 +53,8 @@ pub(super) struct Helper {
 /// Who started a helper, and lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Parent {
-    /// A process of a session, whose child it still is.
+    /// A process of a session, whose child it still is; or the daemon further up that is meant to stay, when what stood
+    /// between them is gone.
     Within(ProcessId),
     /// Nobody in the table: today's parent.
     Outside(Pid),
@@ -95,12 +98,13 @@ impl Engine {
         (Role { kind: process.kind, program: name }, arguments)
     }
 
-    /// A process and the living below it, and what they cost.
+    /// A process and the living below it, without what is meant to stay there, and what they cost.
     pub(super) fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
         let mut members = vec![top.id];
         let mut memory = top.cost();
+        let stays_not = |process: &Process| !process.verdict.is_kept();
         if !top.children.is_empty() {
-            for below in self.table.below(top.id, |_| true).into_iter().filter_map(|id| self.table.alive(id)) {
+            for below in self.table.below(top.id, stays_not).into_iter().filter_map(|id| self.table.alive(id)) {
                 members.push(below.id);
                 memory += below.cost();
             }
@@ -112,11 +116,18 @@ impl Engine {
         let (role, arguments) = self.role(top);
         let (members, memory) = self.with_all_below(top);
         let child_of = |parent: &Process| top.ppid == parent.id.pid;
-        let parent = match top.forked_by.and_then(|parent| self.table.get(parent)) {
+        let daemon = || self.table.above(top.id).find(|above| above.alive()).filter(|above| above.verdict.is_kept());
+        let forked_by = top.forked_by.and_then(|parent| self.table.get(parent));
+        let parent = match forked_by {
             Some(parent) if parent.alive() && child_of(parent) => Parent::Within(parent.id),
-            Some(_) => Parent::Gone,
+            Some(_) => daemon().map_or(Parent::Gone, |daemon| Parent::Within(daemon.id)),
             None if top.ppid == top.first_ppid && top.ppid.0 > 1 => Parent::Outside(top.ppid),
             None => Parent::Gone,
+        };
+        let reparented = match parent {
+            Parent::Within(parent) => forked_by.is_none_or(|forked_by| forked_by.id != parent),
+            Parent::Outside(_) => false,
+            Parent::Gone => true,
         };
         let agent = nearest_agent(&self.table, top.id).filter(|agent| agent.alive()).map(|agent| agent.id);
         Helper {
@@ -124,6 +135,7 @@ impl Engine {
             role,
             arguments,
             parent,
+            reparented,
             session: top.session,
             uid: top.uid,
             agent,

@@ -16,7 +16,7 @@ use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Ticks, Uid};
 use crate::engine::input::Tmpfs;
 
-/// A closer look costs 10 µs for each process of the host: at most this often.
+/// A closer look costs 30 µs for each process of the host: at most this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// From this share of the host's memory on it is worth doing something about.
 const HEAVY_PERCENT: u64 = 10;

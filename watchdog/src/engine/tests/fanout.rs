@@ -145,3 +145,16 @@ fn a_storm_leaves_nothing_behind() {
     let left = format!("{:?}", world.engine.fanout);
     assert!(left.starts_with("Fanout { sessions: {}, counted: {}, "), "{left}");
 }
+
+#[test]
+fn what_only_a_scan_shows_counts_too() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..12 {
+        world.unseen(agent, "/opt/bin/mcp-server-notes");
+    }
+    let scan = world.scan(true);
+    world.tell(scan);
+    world.wait(Duration::from_secs(4));
+    assert_eq!(world.open(FindingKind::Fanout)[0].evidence["helpers"], 12);
+}

@@ -172,6 +172,22 @@ fn two_dev_servers_are_not_equal_and_what_listens_is_left_alone() {
 }
 
 #[test]
+fn a_daemon_that_a_helper_left_below_itself_does_not_spare_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let old = world.spawn(agent, &["/home/u/.local/bin/claude", "-p", "1"]);
+    let shell = world.spawn(old, &["/bin/bash", "-c", "./gradlew build"]);
+    let daemon = world.spawn(shell, &["/j/java", "-cp", "/g.jar", "org.gradle.launcher.daemon.bootstrap.GradleDaemon"]);
+    world.does(daemon, Duration::from_secs(3), 1_200, 0);
+    world.end(shell, crate::engine::input::ExitStatus::Code(0));
+    world.rest(10 * MINUTE);
+    world.spawn(agent, &["/home/u/.local/bin/claude", "-p", "2"]);
+    world.rest(60 * MINUTE);
+    assert_eq!(world.row(old).state, ProcessState::Stale);
+    assert_eq!(world.row(daemon).state, ProcessState::Kept);
+}
+
+#[test]
 fn a_finding_closes_with_its_last_member_or_its_parent() {
     for parent_dies in [false, true] {
         let mut world = World::new();
@@ -229,7 +245,7 @@ fn a_thousand_sleepers_are_looked_at_a_few_at_a_time() {
             _ => None,
         })
         .collect();
-    assert_eq!(looks, [256; 4]);
+    assert_eq!(looks, [128; 4]);
     world.rest(40 * MINUTE);
     assert_eq!(world.open(FindingKind::Stale)[0].evidence["count"], 1_000);
 }

@@ -110,6 +110,29 @@ fn finished_agents_of_a_plugins_worker_are_stale() {
     assert_eq!(world.row(worker).state, ProcessState::Kept);
 }
 
+/// C11: a plugin's worker starts a server for every operation, through something that ends, and never ends the server.
+#[test]
+fn servers_that_a_plugins_worker_forgot_are_stale_whoever_adopted_them() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let hook = shell(&mut world, agent, "worker-cli start");
+    let script = "/home/u/.claude/plugins/m/worker-service.cjs";
+    let worker = world.spawn(hook, &["/home/u/.bun/bin/bun", script, "--daemon"]);
+    world.end(hook, ExitStatus::Code(0));
+    for _ in 0..40 {
+        let between = world.fork(worker);
+        let uvx = world.spawn(between, &["/home/u/.local/bin/uv", "tool", "uvx", "--python", "3.13", "chroma-mcp"]);
+        world.spawn(uvx, &["/home/u/.cache/uv/bin/python", "/home/u/.cache/uv/bin/chroma-mcp"]);
+        world.end(between, ExitStatus::Code(0));
+        world.rest(MINUTE);
+    }
+    world.rest(40 * MINUTE);
+    assert_stale(&world, worker, 39);
+    let evidence = &world.open(FindingKind::Stale)[0].evidence;
+    assert_eq!((&evidence["name"], &evidence["process_count"]), (&"chroma-mcp".into(), &78.into()));
+    assert!(evidence["started_per_hour"].as_f64() > Some(55.0), "{evidence:#?}");
+}
+
 /// C38: the children of a desktop application that nobody tracks.
 #[test]
 fn agents_that_an_application_keeps_are_stale() {
