@@ -8,4 +8,5 @@ mod merge;
 mod model;
 mod orphan;
 mod replay;
+mod summary;
 mod world;

@@ -281,6 +281,6 @@ fn root_lineage(process: ProcessId) -> Lineage {
     Lineage { root: process, parent: None, depth: 0, provisional: true, forked: false, witness: false }
 }
 
-fn naming() -> Naming<'static> {
+pub(super) fn naming() -> Naming<'static> {
     Naming { boot: Duration::from_secs(1_700_000_000), user: &|uid| uid.0.to_string() }
 }
