@@ -15,6 +15,7 @@ use crate::engine::id::{BootTime, Uid};
 use crate::engine::input::HostMemory;
 use crate::engine::view::{Naming, Viewer};
 use crate::history::Limits;
+use crate::host::clock;
 
 /// The time between two records of the host's memory.
 const HOST_INTERVAL: Duration = Duration::from_secs(10);
@@ -83,8 +84,10 @@ impl Chronicle {
             | Happening::Reclaim { .. }
             | Happening::MemoryStep { .. } => None,
         };
+        // An agent may be found long after it began, which its record tells beside this.
+        let at = if matches!(told, Some((_, Past::SessionStarted(_)))) { clock::now() } else { entry.at };
         if let Some((uid, past)) = told {
-            self.history.write(naming.moment(entry.at), uid.map(|uid| uid.0), past);
+            self.history.write(naming.moment(at), uid.map(|uid| uid.0), past);
         }
     }
 

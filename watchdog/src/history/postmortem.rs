@@ -123,7 +123,8 @@ fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
             });
         }
         let Some(run) = runs.last_mut() else { continue };
-        run.last = head.at;
+        // What is learned late is dated when it happened.
+        run.last = run.last.max(head.at);
         match head.kind.as_ref() {
             "daemon_started" => {
                 if let Ok(Record { what: Past::DaemonStarted { version, boot_id, .. }, .. }) =

@@ -385,6 +385,7 @@ fn two_boots() -> tempfile::TempDir {
         host("r2", 1_300, 20, &[(1, 1_000, 55), (2, 1_001, 700)]),
         oom("r2", 1_305, Some(1_000), "victim"),
         host("r2", 1_310, 40, &[(2, 1_001, 710)]),
+        oom("r2", 25, None, "heard of at the end"),
         started("r3", 2_000, BOOT),
         host("r3", 2_100, 500, &[]),
         started("r4", 3_000, BOOT),

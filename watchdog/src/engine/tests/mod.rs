@@ -16,4 +16,5 @@ mod orphan;
 mod overlimit;
 mod replay;
 mod stale;
+mod summary;
 mod world;

@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use super::world::{World, naming};
+use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
+
+const TICK: Duration = Duration::from_secs(1);
+
+fn session(world: &World, agent: ProcessId) -> SessionId {
+    SessionId(world.session(agent).id)
+}
+
+#[test]
+fn a_session_that_is_over_is_summed_up_with_its_peak_and_all_its_helpers() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let id = session(&world, agent);
+    assert_eq!(world.engine.session_summary(id, &naming()), None, "it is not over");
+    let helpers = [world.spawn(agent, &["/x/a"]), world.spawn(agent, &["/x/b"])];
+    for (helper, mib) in helpers.into_iter().zip([30, 50]) {
+        world.memory(helper, Bytes::from_mib(mib));
+    }
+    world.wait(TICK);
+    // One goes before the other grows: they never hold both peaks at once.
+    world.kill(helpers[1]);
+    world.memory(helpers[0], Bytes::from_mib(70));
+    world.wait(TICK);
+    world.kill(helpers[0]);
+    world.kill(agent);
+
+    let (_, summary) = world.engine.session_summary(id, &naming()).expect("it is over");
+
+    assert_eq!(summary.start.pid, agent.pid.0);
+    assert_eq!(summary.helpers, 2);
+    assert_eq!(Bytes(summary.peak_memory_bytes), Bytes::from_mib(80));
+    assert_eq!(Bytes(summary.largest_process_peak_bytes), Bytes::from_mib(70));
+    assert!(summary.start.started_at < summary.ended_at);
+}
+
+#[test]
+fn a_helper_that_becomes_an_agent_counts_for_its_own_session() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let shell = world.spawn(agent, &["/bin/sh"]);
+    let other = world.spawn(shell, &["/usr/bin/codex"]);
+    world.spawn(other, &["/bin/ls"]);
+    let inner = session(&world, other);
+    world.living().collect::<Vec<_>>().into_iter().for_each(|process| world.kill(process));
+
+    let (_, summary) = world.engine.session_summary(inner, &naming()).expect("it is over");
+
+    assert_eq!((summary.start.profile.as_str(), summary.helpers), ("codex", 1));
+}
+
+#[test]
+fn the_largest_stand_first_and_there_are_no_more_than_asked_for() {
+    let mut world = World::new();
+    let agents = [world.claude(), world.claude()];
+    let helpers: Vec<ProcessId> = (0..4).map(|n| world.spawn(agents[n % 2], &["/x/helper"])).collect();
+    for (n, helper) in helpers.iter().enumerate() {
+        world.memory(*helper, Bytes::from_mib(10 * (n as u64 + 1)));
+    }
+
+    let (sessions, processes) = world.engine.largest(1, 3);
+
+    assert_eq!((sessions.len(), sessions[0].session), (1, session(&world, agents[1]).0));
+    assert_eq!((Bytes(sessions[0].memory_bytes), sessions[0].processes), (Bytes::from_mib(60), 3));
+    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [helpers[3], helpers[2], helpers[1]].map(|process| process.pid.0));
+    assert_eq!((processes[0].name.as_str(), Uid(processes[0].uid)), ("helper", Uid(sessions[0].uid)));
+}
