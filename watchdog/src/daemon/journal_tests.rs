@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::Cause;
 use crate::engine::id::{FindingId, Pid, ProcessId, SessionId, Ticks};
 
 const ALICE: Viewer = Viewer::User(Uid(1000));
@@ -141,6 +142,11 @@ fn every_happening_has_its_type_and_members() {
             }),
         ),
         (Happening::Oom { comm: text() }, "oom", json!({ "comm": "text" })),
+        (
+            Happening::Died { cause: Cause::HeapLimit, summary: text() },
+            "death",
+            json!({ "cause": "heap_limit", "summary": "text" }),
+        ),
         (
             Happening::Finding { finding: FindingId(4), kind: text(), change: text(), summary: text() },
             "finding",

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::api::{Certainty, Holder, Large, OomKill, OomScope};
 use crate::engine::effect::Effect;
-use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
+use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Ticks, Uid};
 use crate::engine::input::{CgroupLimit, HostMemory, Oom, OomCgroup, OomSeen};
 use crate::engine::process::Process;
 use crate::engine::standing::Standing;
@@ -17,7 +17,7 @@ use crate::engine::{Engine, Step};
 use super::dead::Dead;
 
 /// How many choices are remembered.
-const REMEMBERED: usize = 256;
+const REMEMBERED: usize = 128;
 /// How many holders and large processes are told.
 const TOLD: usize = 5;
 /// How many large processes are looked at, so that five are left when those outside of a cgroup are taken away.
@@ -67,7 +67,7 @@ impl Step<'_> {
         let others = choice.largest.iter().map(|(large, _)| Pid(large.pid)).collect();
         let cgroup = choice.limit.as_ref().map(|limit| limit.path.clone());
         if choice.process.is_none() {
-            let id = oom.process.unwrap_or(ProcessId { pid: oom.pid, start_time: crate::engine::id::Ticks(0) });
+            let id = oom.process.unwrap_or(ProcessId { pid: oom.pid, start_time: Ticks(0) });
             let mut dead = Dead::stranger(id, oom.uid, oom.comm.clone(), oom.at, self.now, choice.host);
             dead.oom = Some(number);
             self.engine.deaths.bury(dead);
@@ -95,7 +95,7 @@ impl Engine {
     fn choice(&self, number: u64, oom: &Oom, process: Option<ProcessId>) -> Choice {
         let victim = process.and_then(|process| self.table.get(process));
         let mut holdings: BTreeMap<(SessionId, Option<String>), Holding> = BTreeMap::new();
-        let mut largest: Vec<(Large, Option<String>)> = Vec::new();
+        let mut largest: Vec<(&Process, Option<String>)> = Vec::new();
         for process in self.table.living() {
             let Some(session) = self.sessions.get(process.session) else { continue };
             let cgroup = self.limit_of(process).map(|limit| limit.path.clone());
@@ -115,10 +115,10 @@ impl Engine {
             holding.memory += cost;
             holding.orphans += orphans;
             holding.orphaned += if orphan { cost } else { Bytes(0) };
-            largest.push((large(process), cgroup));
+            largest.push((process, cgroup));
         }
-        largest.sort_by_key(|(large, _)| (std::cmp::Reverse(large.memory_bytes), large.pid));
-        largest.truncate(LARGEST);
+        largest.sort_by_key(|(process, _)| (std::cmp::Reverse(process.cost()), process.id));
+        let largest = largest.into_iter().take(LARGEST).map(|(process, cgroup)| (large(process), cgroup)).collect();
         let trigger = self.table.by_pid(oom.trigger);
         Choice {
             number,
