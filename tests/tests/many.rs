@@ -1,6 +1,5 @@
 //! Given many helpers of a kind, each of them as it should be: what was forgotten, what could be shared, what came at once,
 //! and what is too much is told, with its numbers, and nothing is proposed.
-#![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::time::Duration;
 

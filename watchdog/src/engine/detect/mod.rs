@@ -9,6 +9,7 @@ mod fanout;
 mod helper;
 mod orphan;
 mod overlimit;
+mod rest;
 mod stale;
 mod tmpfs;
 

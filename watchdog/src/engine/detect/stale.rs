@@ -8,14 +8,15 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::helper::{Helper, Parent, Role};
+use super::rest::{Quiet, Rest};
 use crate::api::{FindingKind, ProcessKind, Severity};
+use crate::engine::Step;
 use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::input::{Activity, Stdin};
 use crate::engine::process::Process;
 use crate::engine::standing::Standing;
-use crate::engine::{Step, classify};
 
 /// Equals that were started within this time are one generation: a pool of workers, or the servers of one task.
 const GENERATION: Duration = Duration::from_secs(30);
@@ -31,41 +32,6 @@ const MANY: usize = 20;
 const HEAVY_PERCENT: u64 = 5;
 /// A rate is not told of a group that began less than this long before its youngest.
 const RATE_NEEDS: Duration = Duration::from_secs(300);
-
-/// What a process may do between two looks and be at rest.
-struct Rest {
-    cpu_per_minute: Duration,
-    runs_per_minute: u64,
-    /// Read and written; `None` for no bound.
-    bytes_per_minute: Option<u64>,
-    /// Up or down, however long it took.
-    memory: Bytes,
-}
-
-/// Of most programs. Measured over a minute: MCP servers of node or Python without a client's request take 1 ms and run 2
-/// to 8 times, for 60 bytes of wake-ups; with a keep-alive every 15 s no more; with a timer every second 7 ms and 60 times.
-/// One request every ten seconds takes 25 ms, 38 runs and 65 KB.
-const PROGRAM: Rest = Rest {
-    cpu_per_minute: Duration::from_millis(30),
-    runs_per_minute: 65,
-    bytes_per_minute: Some(4_096),
-    memory: Bytes::from_mib(1),
-};
-/// Of agents' own programs, which never rest: claude 2.1, waiting for its first word, takes 160 to 400 ms in a minute, runs
-/// 1,200 times, and reads and writes its own files. A turn takes seconds.
-const AGENT: Rest = Rest {
-    cpu_per_minute: Duration::from_millis(600),
-    runs_per_minute: 2_400,
-    bytes_per_minute: None,
-    memory: Bytes::from_mib(16),
-};
-/// On top of each, for spans that are shorter than what is counted: CPU time is told in ticks of 10 ms.
-const SLACK: Rest = Rest {
-    cpu_per_minute: Duration::from_millis(10),
-    runs_per_minute: 5,
-    bytes_per_minute: Some(256),
-    memory: Bytes(0),
-};
 
 /// Parents that anything may have been left to: that they live says nothing.
 const ANYBODYS: &[&str] = &[
@@ -96,16 +62,6 @@ pub(in crate::engine) struct Stale {
 /// What makes helpers equal.
 type Group = (Parent, Role, Option<u64>);
 
-/// How long a process has been at rest.
-#[derive(Clone, Copy, Debug)]
-struct Quiet {
-    seen: Activity,
-    memory: Bytes,
-    since: BootTime,
-    /// When it was looked at closely, after it had been at rest for long enough.
-    inspected: Option<BootTime>,
-}
-
 #[derive(Debug)]
 struct Open {
     about: ProcessId,
@@ -122,37 +78,6 @@ impl Stale {
     pub(super) fn forget(&mut self, process: ProcessId) -> bool {
         self.quiet.remove(&process);
         self.members.remove(&process)
-    }
-}
-
-impl Quiet {
-    fn first(seen: Activity, memory: Bytes) -> Self {
-        Self { seen, memory, since: seen.at, inspected: None }
-    }
-
-    /// The process at the next look.
-    fn then(self, seen: Activity, memory: Bytes, rest: &Rest) -> Self {
-        let span = seen.at.since(self.seen.at);
-        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let in_span = |per_minute: u64| per_minute.saturating_mul(millis) / 60_000;
-        let cpu = SLACK.cpu_per_minute + rest.cpu_per_minute.mul_f64(span.as_secs_f64() / 60.0);
-        let runs = SLACK.runs_per_minute + in_span(rest.runs_per_minute);
-        let bytes = rest.bytes_per_minute.map(|bytes| SLACK.bytes_per_minute.unwrap_or(0) + in_span(bytes));
-        let moved = seen.bytes.zip(self.seen.bytes).map(|(now, before)| now.saturating_sub(before));
-        // A thread that has ended takes its count with it, and had to run to end.
-        let at_rest = seen.cpu.saturating_sub(self.seen.cpu) <= cpu
-            && seen.runs.checked_sub(self.seen.runs).is_some_and(|more| more <= runs)
-            && moved.zip(bytes).is_none_or(|(moved, bound)| moved <= bound)
-            && memory.0.abs_diff(self.memory.0) <= rest.memory.0;
-        if at_rest { Self { seen, memory, ..self } } else { Self::first(seen, memory) }
-    }
-}
-
-impl Rest {
-    /// What is rest for this process.
-    fn of(process: &Process) -> &'static Self {
-        let agents = process.is_agent() || classify::lends_tools(&process.image) || classify::serves(&process.image);
-        if agents { &AGENT } else { &PROGRAM }
     }
 }
 
