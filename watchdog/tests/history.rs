@@ -27,7 +27,7 @@ fn random(below: u64) -> u64 {
 
 fn numbered(number: u64) -> Record {
     let at = Timestamp::now().to_string();
-    let record = json!({ "at": at, "run": "r", "uid": null, "type": "death", "number": number });
+    let record = json!({ "at": at, "run": "r", "owner_uid": null, "type": "death", "number": number });
     serde_json::from_value(record).unwrap()
 }
 

@@ -246,7 +246,7 @@ fn a_stream_is_printed_line_by_line_until_the_daemon_goes() {
     assert_eq!(out, line.repeat(2));
 }
 
-const OOM: &str = r#"{"at":"2026-01-02T11:59:58.25Z","run":"2026-01-02T00:00:00Z","uid":0,"type":"oom","pid":9,"start_time":1,"session":3,"comm":"node"}"#;
+const OOM: &str = r#"{"at":"2026-01-02T11:59:58.25Z","run":"2026-01-02T00:00:00Z","owner_uid":0,"type":"oom","pid":9,"start_time":1,"session":3,"comm":"node"}"#;
 
 #[test]
 fn a_history_is_one_document_though_it_comes_line_by_line() {

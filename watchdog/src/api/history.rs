@@ -13,8 +13,8 @@ pub struct Record {
     /// The run of the daemon that saw it, named by the moment at which that began. Sessions and findings are counted
     /// anew in each run.
     pub run: String,
-    /// Whose it is; null when nobody in particular is concerned, or it is not known.
-    pub uid: Option<u32>,
+    /// The user whose it is; null when nobody in particular is concerned, or it is not known.
+    pub owner_uid: Option<u32>,
     /// What, with `type` as its name.
     #[serde(flatten)]
     pub what: Past,

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 fn record(what: Value) -> String {
-    let mut record = json!({ "at": "2026-01-02T11:59:58.25Z", "run": "2026-01-02T00:00:00Z", "uid": 1000 });
+    let mut record = json!({ "at": "2026-01-02T11:59:58.25Z", "run": "2026-01-02T00:00:00Z", "owner_uid": 1000 });
     record.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
     record.to_string()
 }

@@ -33,7 +33,7 @@ fn told() -> Postmortem {
             "proposed_action": "report", "action_taken": null,
         }],
         "killed": [{
-            "at": "2026-01-02T11:59:57Z", "run": "r", "uid": null, "type": "oom", "pid": 9, "start_time": 1,
+            "at": "2026-01-02T11:59:57Z", "run": "r", "owner_uid": null, "type": "oom", "pid": 9, "start_time": 1,
             "session": 3, "comm": "node",
         }],
         "damaged_lines": 2,

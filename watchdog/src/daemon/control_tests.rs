@@ -125,7 +125,7 @@ fn history_of_the_test() -> Origin {
         let (mut store, _) = Store::open(directory.path()).unwrap();
         let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
             let record = serde_json::json!({
-                "at": "2026-01-02T00:00:00Z", "run": run, "uid": uid, "type": "oom", "pid": 1, "start_time": 1,
+                "at": "2026-01-02T00:00:00Z", "run": run, "owner_uid": uid, "type": "oom", "pid": 1, "start_time": 1,
                 "session": session, "comm": comm,
             });
             line::encode(&serde_json::from_value(record).unwrap())

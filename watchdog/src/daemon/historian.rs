@@ -95,8 +95,8 @@ pub(super) fn start(origin: Origin, limits: Limits) -> io::Result<(Historian, on
 
 impl Historian {
     /// Writes a record within about half a second, unless too many wait already. Never waits.
-    pub(super) fn write(&self, at: String, uid: Option<u32>, what: Past) {
-        let record = Box::new(Record { at, run: self.origin.run.clone(), uid, what });
+    pub(super) fn write(&self, at: String, owner_uid: Option<u32>, what: Past) {
+        let record = Box::new(Record { at, run: self.origin.run.clone(), owner_uid, what });
         if self.messages.try_send(Message::Record(record)).is_err() {
             self.progress.lost.fetch_add(1, Relaxed);
         }
@@ -299,7 +299,7 @@ impl Writer {
     }
 
     fn of_this_run(&self, what: Past) -> Record {
-        Record { at: wall_clock().to_string(), run: self.origin.run.clone(), uid: None, what }
+        Record { at: wall_clock().to_string(), run: self.origin.run.clone(), owner_uid: None, what }
     }
 
     fn problem(&self) -> std::sync::MutexGuard<'_, Option<String>> {

@@ -19,7 +19,7 @@ fn writer(state_dir: &Path) -> Writer {
 
 fn numbered(number: usize) -> Record {
     let oom = OomRecord { pid: None, start_time: None, session: None, comm: number.to_string() };
-    Record { at: wall_clock().to_string(), run: RUN.to_owned(), uid: None, what: Past::Oom(oom) }
+    Record { at: wall_clock().to_string(), run: RUN.to_owned(), owner_uid: None, what: Past::Oom(oom) }
 }
 
 fn comm(record: Record) -> Option<String> {
@@ -68,7 +68,7 @@ fn a_run_is_framed_by_its_beginning_and_its_end() {
     let run = historian.origin().run.clone();
     assert!(records.iter().all(|record| record.run == run));
     assert!(matches!(&records[0].what, Past::DaemonStarted { boot_id, .. } if boot_id.len() == 36), "{records:?}");
-    assert_eq!((records[1].uid, comm(records[1].clone())), (Some(7), Some("1".to_owned())));
+    assert_eq!((records[1].owner_uid, comm(records[1].clone())), (Some(7), Some("1".to_owned())));
     assert_eq!((records.len(), &records[2].what), (3, &Past::DaemonStopped));
     assert_eq!(historian.state().bytes, fs::metadata(dir.path().join(history::FILE)).unwrap().len());
 }

@@ -54,7 +54,7 @@ pub struct Head<'a> {
     #[serde(borrow)]
     pub run: Cow<'a, str>,
     /// Whose.
-    pub uid: Option<u32>,
+    pub owner_uid: Option<u32>,
     /// What.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,

@@ -10,7 +10,8 @@ use crate::engine::id::Uid;
 use crate::engine::view::Viewer;
 
 /// What a death tells of the dead process alone. The rest may name processes of other users.
-const OWN_DEATH: [&str; 15] = [
+const OWN_DEATH: [&str; 16] = [
+    "uid",
     "pid",
     "start_time",
     "session",
@@ -63,7 +64,7 @@ pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Opt
             }
             serde_json::to_string(&record).ok().map(Cow::Owned)
         }
-        _ if !head.uid.is_some_and(|uid| viewer.sees(Uid(uid))) => None,
+        _ if !head.owner_uid.is_some_and(|uid| viewer.sees(Uid(uid))) => None,
         "death" => {
             let mut record: Record = serde_json::from_str(json).ok()?;
             if let Past::Death(death) = &mut record.what {

@@ -23,7 +23,7 @@ fn time(seconds: i64) -> Timestamp {
 }
 
 fn record(run: &str, at: i64, uid: Option<u32>, what: Value) -> Record {
-    let mut record = json!({ "at": time(at).to_string(), "run": run, "uid": uid });
+    let mut record = json!({ "at": time(at).to_string(), "run": run, "owner_uid": uid });
     record.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
     serde_json::from_value(record).unwrap()
 }
@@ -324,7 +324,7 @@ fn a_record_with_too_much_evidence_is_kept_without_it() {
 
 #[test]
 fn what_another_version_wrote_is_shown_as_it_is() {
-    let json = r#"{"at":"2026-01-02T00:00:00Z","run":"r","uid":null,"type":"of_the_future","session":3,"x":[1]}"#;
+    let json = r#"{"at":"2026-01-02T00:00:00Z","run":"r","owner_uid":null,"type":"of_the_future","session":3,"x":[1]}"#;
     let record: Record = serde_json::from_str(json).unwrap();
     assert_eq!(record.what, Past::Unknown);
     let all = Selection { viewer: Viewer::Root, since: None, session: Some(3) };
@@ -343,7 +343,7 @@ fn a_user_sees_the_host_and_what_is_theirs() {
         assert_eq!(shown(&others), None);
     }
     let death = |more: Value| {
-        let mut what = json!({ "type": "death", "pid": 7, "comm": "node", "cause": "killed" });
+        let mut what = json!({ "type": "death", "pid": 7, "uid": 1_000, "comm": "node", "cause": "killed" });
         what.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         record("r", 0, Some(1_000), what)
     };
