@@ -465,8 +465,13 @@ impl Drop for Daemon {
 
 /// The profile of the stage's agent, and what the test adds.
 fn configuration(stage: &Stage, more: &str) -> String {
-    let grace = if more.contains("[orphans]") { "" } else { "[orphans]\ngrace = \"2s\"\n" };
-    format!("{grace}{more}\n[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name())
+    let table = |name: &str, keys: &str| if more.contains(name) { String::new() } else { format!("{name}\n{keys}\n") };
+    let grace = table("[orphans]", "grace = \"2s\"");
+    // Somebody's real agents may run on this machine, and are none of our business.
+    let own = "[tracking]\nbuilt_in_profiles = false";
+    let tracking = table("[tracking]", "built_in_profiles = false");
+    let more = more.replace("[tracking]", own);
+    format!("{grace}{tracking}{more}\n[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name())
 }
 
 fn answer(output: std::process::Output) -> Answer {

@@ -65,6 +65,8 @@ pub struct Tracking {
     pub sample_interval: Duration,
     /// `max_processes`: how many processes the kernel's map can hold. Takes effect at the next start.
     pub max_processes: u32,
+    /// `built_in_profiles`: whether agents that no `[[profile]]` of the file describes are recognised too.
+    pub built_in_profiles: bool,
 }
 
 /// `[tracking] close_watch`
@@ -116,7 +118,12 @@ impl Default for Daemon {
 
 impl Default for Tracking {
     fn default() -> Self {
-        Self { close_watch: CloseWatch::Auto, sample_interval: Duration::from_millis(1_500), max_processes: 65_536 }
+        Self {
+            close_watch: CloseWatch::Auto,
+            sample_interval: Duration::from_millis(1_500),
+            max_processes: 65_536,
+            built_in_profiles: true,
+        }
     }
 }
 

@@ -62,6 +62,9 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         let root = reader.section("", 0, document.get_ref(), TABLES);
         daemon(&mut reader, root, &mut config.daemon);
         tracking(&mut reader, root, &mut config.tracking);
+        if !config.tracking.built_in_profiles {
+            config.profiles.clear();
+        }
         orphans(&mut reader, root, &mut config.orphans);
         actions(&mut reader, root);
         history(&mut reader, root, &mut config.history);
@@ -112,7 +115,7 @@ fn daemon<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, daemon: &mut Daemo
 }
 
 fn tracking<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, tracking: &mut Tracking) {
-    let keys = &["close_watch", "sample_interval", "max_processes"];
+    let keys = &["close_watch", "sample_interval", "max_processes", "built_in_profiles"];
     let Some(table) = reader.table(root, "tracking", "[tracking]", keys) else { return };
     let expected = "\"auto\", \"always\" or \"never\"";
     if let Some(close_watch) = reader.string(table, "close_watch", expected) {
@@ -128,6 +131,9 @@ fn tracking<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, tracking: &mut T
     }
     if let Some(processes) = reader.integer(table, "max_processes", MAX_PROCESSES) {
         tracking.max_processes = processes;
+    }
+    if let Some(built_in) = reader.boolean(table, "built_in_profiles") {
+        tracking.built_in_profiles = built_in.value;
     }
 }
 

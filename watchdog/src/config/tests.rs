@@ -109,6 +109,15 @@ fn a_profile_takes_the_place_of_the_built_in_one_of_its_name() {
 }
 
 #[test]
+fn a_file_may_do_without_the_built_in_profiles() {
+    let config =
+        read("[tracking]\nbuilt_in_profiles = false\n[[profile]]\nname = \"claude-code\"\nexe = [\"*/mine\"]\n")
+            .unwrap();
+    let names: Vec<&str> = config.profiles.iter().map(|profile| profile.name.as_str()).collect();
+    assert_eq!(names, ["claude-code"]);
+}
+
+#[test]
 fn a_profile_may_have_several_ways() {
     let text = "[[profile]]\nname = \"a\"\n[[profile.way]]\nexe = [\"*/a\"]\n[[profile.way]]\nscript = [\"*/a.py\"]\n";
     let config = read(text).unwrap();
@@ -266,7 +275,7 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
         "[tracking]\nclose_watch = 1\nspeed = 2\n[daemon]\nlisten = \"x\"\n[[profile]]\nname = \"a\"\nexes = [\"b\"]\n";
     insta::assert_snapshot!(refusal(text), @r#"
     c.toml:2:15: close_watch: must be "auto", "always" or "never", not an integer
-    c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes
+    c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes, built_in_profiles
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
     c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_sessions, max_memory, max_process_memory, max_total_memory, way

@@ -1,7 +1,5 @@
 use super::*;
-use crate::api::{
-    Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Tree,
-};
+use crate::api::{Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Tree};
 use crate::daemon::historian::Origin;
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request;
