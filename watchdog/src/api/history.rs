@@ -192,8 +192,8 @@ pub struct Postmortem {
     pub processes: Vec<Growth<ProcessMemory>>,
     /// Findings that were open at the end, or closed in these minutes.
     pub findings: Vec<Finding>,
-    /// Deaths, choices of the OOM killer and actions of these minutes.
-    pub killed: Vec<Record>,
+    /// Deaths, choices of the OOM killer and actions of these minutes: each a [`Record`], as it was written.
+    pub killed: Vec<Value>,
     /// Lines of the file that could not be read. What they told is missing here.
     pub damaged_lines: u64,
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
+
 use super::client::Client;
 use super::failure::Failure;
 use super::history::{render as record_line, unreadable};
 use super::output::Output;
 use super::show::{Ink, Screen, clock, size, span, visible};
-use crate::api::{End, Finding, Growth, HostTrend, Postmortem, ProcessMemory, SessionMemory};
+use crate::api::{End, Finding, Growth, HostTrend, Postmortem, ProcessMemory, Record, SessionMemory};
 use crate::engine::view::Viewer;
 use crate::history;
 use crate::history::postmortem::{NoAnswer, Question, tell};
@@ -81,8 +83,8 @@ fn render(told: &Postmortem, screen: &Screen) -> String {
     section("left behind", findings(true), "nothing");
     section("other findings", findings(false), "none");
     let skipped = told.killed.len().saturating_sub(DEATHS);
-    let mut killed: Vec<String> =
-        told.killed[skipped..].iter().map(|record| record_line(record, screen).trim_end().to_owned()).collect();
+    let records = told.killed[skipped..].iter().filter_map(|record| Record::deserialize(record).ok());
+    let mut killed: Vec<String> = records.map(|record| record_line(&record, screen).trim_end().to_owned()).collect();
     if skipped > 0 {
         killed.insert(0, format!("({skipped} earlier ones are in --json)"));
     }

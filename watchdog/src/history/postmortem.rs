@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::read::{Found, Head, Lines, ReadError};
 use super::select::visible;
-use crate::api::{
-    End, Finding, Growth, Host, HostRecord, HostTrend, Past, Postmortem, ProcessMemory, Record, SessionMemory,
-};
+use crate::api::{End, Finding, Growth, Host, HostTrend, Postmortem, ProcessMemory, SessionMemory};
 use crate::engine::view::Viewer;
 
 /// The minutes that are told of.
@@ -76,10 +76,8 @@ pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Questi
         let Found::Record(json) = found else { continue };
         let Some(head) = Head::of(json).filter(|head| head.run == run.name) else { continue };
         let at = head.at;
-        if let Some(json) = visible(question.viewer, &head, json)
-            && let Ok(record) = serde_json::from_str::<Record>(&json)
-        {
-            scene.take(at, record);
+        if let Some(json) = visible(question.viewer, &head, json) {
+            scene.take(at, &head.kind, &json);
         }
     }
     Ok(Postmortem {
@@ -127,9 +125,7 @@ fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
         run.last = run.last.max(head.at);
         match head.kind.as_ref() {
             "daemon_started" => {
-                if let Ok(Record { what: Past::DaemonStarted { version, boot_id, .. }, .. }) =
-                    serde_json::from_str(json)
-                {
+                if let Ok(Started { version, boot_id }) = serde_json::from_str(json) {
                     (run.version, run.boot_id) = (version, boot_id);
                 }
             }
@@ -168,59 +164,71 @@ struct Scene {
     sessions: BTreeMap<u64, Growth<SessionMemory>>,
     processes: BTreeMap<(u32, u64), Growth<ProcessMemory>>,
     findings: BTreeMap<u64, Finding>,
-    killed: Vec<Record>,
+    killed: Vec<Value>,
+}
+
+// Of a record only what is needed here, as types without the machinery that takes any record apart: the daemon is small.
+
+#[derive(Deserialize)]
+struct Started {
+    version: String,
+    boot_id: String,
+}
+
+#[derive(Deserialize)]
+struct Largest {
+    sessions: Vec<SessionMemory>,
+    processes: Vec<ProcessMemory>,
 }
 
 impl Scene {
-    fn take(&mut self, at: Timestamp, record: Record) {
+    fn take(&mut self, at: Timestamp, kind: &str, json: &str) {
         let within = at >= self.from;
         if within {
             self.first.get_or_insert(at);
         }
-        match &record.what {
+        match kind {
             // What was found long before may be open still.
-            Past::Finding(found) => {
-                self.findings.insert(found.finding.id, found.finding.clone());
-                if found.finding.closed_at.is_some() && !within {
-                    self.findings.remove(&found.finding.id);
+            "finding" => {
+                let Ok(found) = serde_json::from_str::<Finding>(json) else { return };
+                if found.closed_at.is_some() && !within {
+                    self.findings.remove(&found.id);
+                } else {
+                    self.findings.insert(found.id, found);
                 }
             }
-            Past::Host(host) if within => self.look(host),
-            Past::Death(_) | Past::Oom(_) | Past::Action(_) if within => {
+            "host" if within => {
+                if let (Ok(host), Ok(largest)) = (serde_json::from_str(json), serde_json::from_str(json)) {
+                    self.look(host, &largest);
+                }
+            }
+            "death" | "oom" | "action" if within => {
                 if self.killed.len() == KILLED_MAX {
                     self.killed.remove(0);
                 }
-                self.killed.push(record);
+                self.killed.extend(serde_json::from_str::<Value>(json));
             }
-            Past::Host(_)
-            | Past::Death(_)
-            | Past::Oom(_)
-            | Past::Action(_)
-            | Past::DaemonStarted { .. }
-            | Past::DaemonStopped
-            | Past::SessionStarted(_)
-            | Past::SessionEnded(_)
-            | Past::Unknown => {}
+            _ => {}
         }
     }
 
-    fn look(&mut self, now: &HostRecord) {
+    fn look(&mut self, now: Host, largest: &Largest) {
         let trend = self.host.get_or_insert(HostTrend {
-            first: now.memory,
-            last: now.memory,
+            first: now,
+            last: now,
             lowest_available_bytes: u64::MAX,
             highest_pressure_some_avg10: None,
             highest_pressure_full_avg10: None,
         });
-        let Host { memory_available_bytes, pressure_some_avg10, pressure_full_avg10, .. } = now.memory;
-        trend.last = now.memory;
+        let Host { memory_available_bytes, pressure_some_avg10, pressure_full_avg10, .. } = now;
+        trend.last = now;
         trend.lowest_available_bytes = trend.lowest_available_bytes.min(memory_available_bytes);
         raise(&mut trend.highest_pressure_some_avg10, pressure_some_avg10);
         raise(&mut trend.highest_pressure_full_avg10, pressure_full_avg10);
-        for session in &now.sessions {
+        for session in &largest.sessions {
             grow(&mut self.sessions, session.session, session, session.memory_bytes);
         }
-        for process in &now.processes {
+        for process in &largest.processes {
             grow(&mut self.processes, (process.pid, process.start_time), process, process.memory_bytes);
         }
     }

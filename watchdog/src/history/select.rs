@@ -3,14 +3,18 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::read::Head;
-use crate::api::{Past, Record};
 use crate::engine::id::Uid;
 use crate::engine::view::Viewer;
 
-/// What a death tells of the dead process alone. The rest may name processes of other users.
-const OWN_DEATH: [&str; 16] = [
+/// What a record of a death tells of the dead process alone. The rest may name processes of other users.
+const OWN_DEATH: [&str; 20] = [
+    "at",
+    "run",
+    "owner_uid",
+    "type",
     "uid",
     "pid",
     "start_time",
@@ -56,22 +60,26 @@ pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Opt
     let Viewer::User(_) = viewer else { return Some(json.into()) };
     match head.kind.as_ref() {
         "daemon_started" | "daemon_stopped" => Some(json.into()),
-        "host" => {
-            let mut record: Record = serde_json::from_str(json).ok()?;
-            if let Past::Host(host) = &mut record.what {
-                host.sessions.retain(|session| viewer.sees(Uid(session.uid)));
-                host.processes.retain(|process| viewer.sees(Uid(process.uid)));
+        "host" => edited(json, |record| {
+            for list in ["sessions", "processes"] {
+                if let Some(Value::Array(members)) = record.get_mut(list) {
+                    members.retain(|member| uid_of(member).is_some_and(|uid| viewer.sees(uid)));
+                }
             }
-            serde_json::to_string(&record).ok().map(Cow::Owned)
-        }
+        }),
         _ if !head.owner_uid.is_some_and(|uid| viewer.sees(Uid(uid))) => None,
-        "death" => {
-            let mut record: Record = serde_json::from_str(json).ok()?;
-            if let Past::Death(death) = &mut record.what {
-                death.retain(|name, _| OWN_DEATH.contains(&name.as_str()));
-            }
-            serde_json::to_string(&record).ok().map(Cow::Owned)
-        }
+        "death" => edited(json, |record| record.retain(|name, _| OWN_DEATH.contains(&name.as_str()))),
         _ => Some(json.into()),
     }
+}
+
+/// The record with something left out. It is taken for no type: what only another version knows stays in it.
+fn edited(json: &str, edit: impl FnOnce(&mut Map<String, Value>)) -> Option<Cow<'static, str>> {
+    let mut record: Map<String, Value> = serde_json::from_str(json).ok()?;
+    edit(&mut record);
+    serde_json::to_string(&record).ok().map(Cow::Owned)
+}
+
+fn uid_of(member: &Value) -> Option<Uid> {
+    member.get("uid")?.as_u64().and_then(|uid| u32::try_from(uid).ok()).map(Uid)
 }

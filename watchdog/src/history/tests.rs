@@ -420,7 +420,7 @@ fn a_postmortem_tells_who_grew_who_was_left_behind_and_what_was_killed() {
     assert_eq!(told.processes[0].last.memory_bytes, 710);
     let findings: Vec<_> = told.findings.iter().map(|finding| finding.id).collect();
     assert_eq!(findings, [1, 3], "open since long before, and closed in these minutes");
-    assert_eq!(told.killed, [oom("r2", 1_305, Some(1_000), "victim")]);
+    assert_eq!(told.killed, [serde_json::to_value(oom("r2", 1_305, Some(1_000), "victim")).unwrap()]);
 }
 
 #[test]
