@@ -77,6 +77,11 @@ impl Table {
         let before = process.parent.replace(parent);
         if let Some(before) = before.and_then(|before| self.processes.get_mut(&before)) {
             before.children.retain(|child| *child != id);
+            // A dead process leaves with its last child, which this may have been.
+            if !before.alive() && before.children.is_empty() {
+                let since = self.leaving.back().map_or(BootTime::default(), |(since, _)| *since);
+                self.leaving.push_back((since, before.id));
+            }
         }
         if let Some(parent) = self.processes.get_mut(&parent) {
             parent.children.push(id);
@@ -138,7 +143,9 @@ impl Table {
     fn shorten(&mut self, id: ProcessId) {
         let Some(process) = self.get(id) else { return };
         let Some(parent) = process.parent.and_then(|parent| self.get(parent)) else { return };
-        let decides = process.is_agent() || (process.verdict.is_kept() && !parent.verdict.is_kept());
+        // What is kept ends the walk up a lineage, before the agent above it is come to.
+        let ends_walk = process.verdict.is_kept() && (parent.is_agent() || !parent.verdict.is_kept());
+        let decides = process.is_agent() || ends_walk;
         // The dead parent of a living process is what a finding names.
         let named = process.children.iter().any(|child| self.alive(*child).is_some());
         if process.alive() || process.zombie() || decides || named {
