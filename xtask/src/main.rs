@@ -3,6 +3,7 @@
 mod bench;
 mod build_ebpf;
 mod cargo;
+mod eval;
 mod fuzz;
 mod privilege;
 mod run;
@@ -37,6 +38,12 @@ enum Command {
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     BenchWorker(bench::worker::Options),
+    /// See how well leaks are told from what healthy programs do, beside other rules.
+    Eval(eval::Options),
+    /// See it. For `eval`, which builds this program for it.
+    #[cfg(feature = "eval")]
+    #[command(hide = true)]
+    EvalRun(eval::Options),
     /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
     #[command(hide = true)]
     AsRoot(privilege::Options),
@@ -54,6 +61,9 @@ fn main() -> ExitCode {
         Command::BenchMeasure(options) => bench::measure(&options).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "bench")]
         Command::BenchWorker(options) => bench::worker::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Eval(options) => eval::run(&options),
+        #[cfg(feature = "eval")]
+        Command::EvalRun(options) => eval::evaluate(&options).map(|()| ExitCode::SUCCESS),
         Command::AsRoot(options) => privilege::run(&options),
     };
     match result {

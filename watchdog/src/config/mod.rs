@@ -32,6 +32,8 @@ pub struct Config {
     pub tracking: Tracking,
     /// `[orphans]`
     pub orphans: Orphans,
+    /// `[leaks]`
+    pub leaks: Leaks,
     /// `[stale]`
     pub stale: Stale,
     /// `[duplicates]`
@@ -98,16 +100,53 @@ pub struct History {
     pub max_size: Bytes,
 }
 
+/// `[leaks]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leaks {
+    /// `sensitivity`: how much growth is worth a word.
+    pub sensitivity: Sensitivity,
+    /// `limit`: what one process may hold, as a ceiling that growth is measured against.
+    pub limit: Option<Size>,
+    /// `warn_within`: a leak that reaches a ceiling within this time is a warning,
+    pub warn_within: Duration,
+    /// `critical_within`: and within this time critical.
+    pub critical_within: Duration,
+    /// `ignore`: globs on the executed path, argv0 or script of programs that are meant to grow.
+    pub ignore: Globs,
+}
+
+/// `[leaks] sensitivity`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sensitivity {
+    /// Twice as much growth as usual.
+    Low,
+    /// 35 MiB within a minute, 130 MiB within two hours, 290 MiB within a day.
+    Normal,
+    /// Three fifths of that.
+    High,
+}
+
+impl Leaks {
+    /// Whether the configuration lists this program as meant to grow.
+    #[must_use]
+    pub fn ignores(&self, image: &Image) -> bool {
+        lists(&self.ignore, image)
+    }
+}
+
 impl Orphans {
     /// Whether the configuration lists this program as meant to stay.
     #[must_use]
     pub fn keeps(&self, image: &Image) -> bool {
-        let program = Program::of(image);
-        let script = program.script.as_deref();
-        self.keep.matches(program.path)
-            || self.keep.matches(program.argv0)
-            || script.is_some_and(|s| self.keep.matches(s))
+        lists(&self.keep, image)
     }
+}
+
+/// Whether a list names this program, by its path, argv0 or script.
+fn lists(globs: &Globs, image: &Image) -> bool {
+    let program = Program::of(image);
+    let script = program.script.as_deref();
+    globs.matches(program.path) || globs.matches(program.argv0) || script.is_some_and(|s| globs.matches(s))
 }
 
 impl Default for Daemon {
@@ -139,12 +178,25 @@ impl Default for History {
     }
 }
 
+impl Default for Leaks {
+    fn default() -> Self {
+        Self {
+            sensitivity: Sensitivity::Normal,
+            limit: None,
+            warn_within: Duration::from_secs(1_800),
+            critical_within: Duration::from_secs(300),
+            ignore: Globs::default(),
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             daemon: Daemon::default(),
             tracking: Tracking::default(),
             orphans: Orphans::default(),
+            leaks: Leaks::default(),
             stale: Stale::default(),
             duplicates: Duplicates::default(),
             fanout: Fanout::default(),

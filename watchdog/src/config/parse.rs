@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
 use super::reader::{ConfigError, Reader, Section};
-use super::{CloseWatch, Config, Daemon, History, Orphans, Size, Tracking, detect, values};
+use super::{CloseWatch, Config, Daemon, History, Leaks, Orphans, Sensitivity, Size, Tracking, detect, values};
 use crate::engine::id::Bytes;
 
 const TABLES: &[&str] = &[
@@ -49,6 +49,9 @@ const JOURNAL_EVENTS: RangeInclusive<u32> = 100..=1_000_000;
 const SAMPLE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 const RETENTION: RangeInclusive<Duration> = Duration::from_secs(3_600)..=Duration::from_secs(3_650 * 86_400);
 const HISTORY_SIZE: RangeInclusive<Bytes> = Bytes::from_mib(1)..=Bytes::from_mib(1 << 20);
+/// Below it every program would be near its limit.
+const LEAST_LIMIT: Bytes = Bytes::from_mib(64);
+const WITHIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 86_400);
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 
 /// Reads a configuration from the text of `file`.
@@ -66,15 +69,14 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
             config.profiles.clear();
         }
         orphans(&mut reader, root, &mut config.orphans);
+        leaks(&mut reader, root, &mut config.leaks);
         actions(&mut reader, root);
         history(&mut reader, root, &mut config.history);
         detect::stale(&mut reader, root, &mut config.stale);
         detect::duplicates(&mut reader, root, &mut config.duplicates);
         detect::fanout(&mut reader, root, &mut config.fanout);
         detect::external(&mut reader, root, &mut config.external);
-        for (key, name) in [("leaks", "[leaks]"), ("gate", "[gate]")] {
-            reader.table(root, key, name, &[]);
-        }
+        reader.table(root, "gate", "[gate]", &[]);
         for profile in profiles_of(&mut reader, root) {
             match config.profiles.iter_mut().find(|built_in| built_in.name == profile.name) {
                 Some(built_in) => *built_in = profile,
@@ -146,6 +148,40 @@ fn orphans<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, orphans: &mut Orp
     match Globs::new(keep.value.clone()) {
         Ok(globs) => orphans.keep = globs,
         Err(error) => reader.refuse(&keep, error),
+    }
+}
+
+fn leaks<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, leaks: &mut Leaks) {
+    let keys = &["sensitivity", "limit", "warn_within", "critical_within", "ignore"];
+    let Some(table) = reader.table(root, "leaks", "[leaks]", keys) else { return };
+    let expected = "\"low\", \"normal\" or \"high\"";
+    if let Some(sensitivity) = reader.string(table, "sensitivity", expected) {
+        match sensitivity.value {
+            "low" => leaks.sensitivity = Sensitivity::Low,
+            "normal" => leaks.sensitivity = Sensitivity::Normal,
+            "high" => leaks.sensitivity = Sensitivity::High,
+            other => reader.refuse(&sensitivity, format_args!("{other:?} is not {expected}")),
+        }
+    }
+    if let Some(limit) = reader.string(table, "limit", "a size, as in \"4GiB\" or \"25%\"") {
+        match limit.value.parse::<Size>() {
+            Ok(Size::Bytes(bytes)) if bytes < LEAST_LIMIT => {
+                reader.refuse(&limit, format_args!("{:?} is out of range: 64MiB and more is allowed", limit.value));
+            }
+            Ok(size) => leaks.limit = Some(size),
+            Err(error) => reader.refuse(&limit, format_args!("{:?} is {error}", limit.value)),
+        }
+    }
+    if let Some(within) = duration(reader, table, "warn_within", WITHIN) {
+        leaks.warn_within = within;
+    }
+    if let Some(within) = duration(reader, table, "critical_within", WITHIN) {
+        leaks.critical_within = within;
+    }
+    let ignore = reader.strings(table, "ignore");
+    match Globs::new(ignore.value.clone()) {
+        Ok(globs) => leaks.ignore = globs,
+        Err(error) => reader.refuse(&ignore, error),
     }
 }
 

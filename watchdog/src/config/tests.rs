@@ -55,6 +55,12 @@ fn every_key_is_read() {
         [history]
         retention = "30d"
         max_size = "1GiB"
+        [leaks]
+        sensitivity = "high"
+        limit = "25%"
+        warn_within = "1h"
+        critical_within = "10m"
+        ignore = ["*/postgres"]
         [[profile]]
         name = "my-agent"
         exe = ["*/my-agent"]
@@ -84,6 +90,14 @@ fn every_key_is_read() {
         config.history,
         History { retention: Duration::from_secs(30 * 86_400), max_size: Bytes::from_mib(1_024) }
     );
+    let leaks = Leaks {
+        sensitivity: Sensitivity::High,
+        limit: Some(Size::PercentOfHost(25)),
+        warn_within: Duration::from_secs(3_600),
+        critical_within: Duration::from_secs(600),
+        ignore: Globs::new(vec!["*/postgres".into()]).unwrap(),
+    };
+    assert_eq!(config.leaks, leaks);
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
@@ -161,6 +175,22 @@ fn a_profile_may_have_several_ways() {
 #[case::no_keys_yet(
     "[gate]\nmax_sessions = 4\n",
     "c.toml:2:1: max_sessions: unknown key in [gate]; this table has no keys yet"
+)]
+#[case::unknown_key_of_leaks(
+    "[leaks]\nlimits = \"1GiB\"\n",
+    "c.toml:2:1: limits: unknown key in [leaks] (did you mean limit?); allowed: sensitivity, limit, warn_within, critical_within, ignore"
+)]
+#[case::sensitivity(
+    "[leaks]\nsensitivity = \"medium\"\n",
+    "c.toml:2:15: sensitivity: \"medium\" is not \"low\", \"normal\" or \"high\""
+)]
+#[case::limit_without_unit(
+    "[leaks]\nlimit = \"4G\"\n",
+    "c.toml:2:9: limit: \"4G\" is not a size: a whole number with B, KiB, MiB, GiB, TiB, or % of the host's memory (1% to 100%) is allowed, as in \"800MiB\" or \"10%\""
+)]
+#[case::limit_too_small(
+    "[leaks]\nlimit = \"1MiB\"\n",
+    "c.toml:2:9: limit: \"1MiB\" is out of range: 64MiB and more is allowed"
 )]
 #[case::wrong_type(
     "[daemon]\njournal_events = \"many\"\n",

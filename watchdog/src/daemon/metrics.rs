@@ -49,6 +49,7 @@ struct States {
     sessions: IntGaugeVec,
     processes: IntGaugeVec,
     memory: IntGaugeVec,
+    leaks: IntGaugeVec,
     zombies: IntGauge,
     findings: IntGaugeVec,
     findings_total: IntCounterVec,
@@ -175,6 +176,7 @@ impl States {
                 "Anonymous, shared and swapped memory of all sessions of a profile, shared pages counted once.",
                 &["profile"],
             )?,
+            leaks: make.gauges("leak_bytes_per_second", "Growth of all open leaks of a profile.", &["profile"])?,
             zombies: make.gauge("zombies", "Dead processes of sessions that their parents have not waited for.")?,
             findings: make.gauges("findings", "Open findings, by kind.", &["kind"])?,
             findings_total: make.counters("findings_total", "Findings ever opened, by kind.", &["kind"])?,
@@ -193,8 +195,17 @@ impl States {
 
     fn fill(&self, scrape: &Scrape) {
         let Scrape { gauges, host, close_watch, degraded, follower_drops, history } = scrape;
-        let Gauges { sessions, processes, memory, findings_open, findings_total, zombies, oom_kills, reconciles } =
-            gauges;
+        let Gauges {
+            sessions,
+            processes,
+            memory,
+            leaks,
+            findings_open,
+            findings_total,
+            zombies,
+            oom_kills,
+            reconciles,
+        } = gauges;
         self.sessions.reset();
         for ((profile, state), count) in sessions {
             self.sessions.with_label_values(&[profile, *state]).set(signed(*count));
@@ -206,6 +217,10 @@ impl States {
         self.memory.reset();
         for (profile, bytes) in memory {
             self.memory.with_label_values(&[profile]).set(signed(*bytes));
+        }
+        self.leaks.reset();
+        for (profile, rate) in leaks {
+            self.leaks.with_label_values(&[profile]).set(rate.round() as i64);
         }
         for kind in FindingKind::ALL.map(FindingKind::name) {
             let open = findings_open.get(kind).copied().unwrap_or(0);
@@ -288,6 +303,7 @@ mod tests {
         scrape.gauges.sessions.insert(("claude-code".to_owned(), "running"), 2);
         scrape.gauges.processes.insert(("claude-code".to_owned(), "mcp-server"), 3);
         scrape.gauges.memory.insert("claude-code".to_owned(), 4096);
+        scrape.gauges.leaks.insert("claude-code".to_owned(), 1024.4);
         scrape.gauges.findings_open.insert("orphan", 1);
         scrape.gauges.findings_total.insert("orphan", 5);
         scrape.host.available = Bytes(7);
@@ -296,6 +312,7 @@ mod tests {
             r#"agent_watchdog_sessions{profile="claude-code",state="running"} 2"#,
             r#"agent_watchdog_processes{kind="mcp-server",profile="claude-code"} 3"#,
             r#"agent_watchdog_session_memory_bytes{profile="claude-code"} 4096"#,
+            r#"agent_watchdog_leak_bytes_per_second{profile="claude-code"} 1024"#,
             r#"agent_watchdog_findings{kind="orphan"} 1"#,
             r#"agent_watchdog_findings{kind="leak"} 0"#,
             r#"agent_watchdog_findings_total{kind="orphan"} 5"#,

@@ -78,6 +78,7 @@ impl Step<'_> {
         self.journal(at, Some(process), Happening::Exec { comm, image: (*image).clone() });
         self.external_exec(at, process);
         self.fanout_exec(at, process);
+        self.leak_over(process, "runs another program");
     }
 
     /// A helper inherits what its agent does with SIGHUP, which may have changed since the agent began.
@@ -124,6 +125,7 @@ impl Step<'_> {
         }
         self.leave(session, 1, at);
         self.forget_growth(process);
+        self.leak_over(process, "gone");
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);

@@ -64,6 +64,7 @@ impl Step<'_> {
         let (id, executed) = (known.id, !known.forked);
         self.grew(id, sample.at, cost);
         self.engine.overlimit.moved();
+        self.leak_sample(id, sample.at);
         if hung_up {
             self.terminal_may_be_gone(id);
         }

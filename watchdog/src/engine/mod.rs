@@ -26,6 +26,8 @@ mod standing;
 mod summary;
 mod table;
 
+pub use detect::leak;
+
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +66,7 @@ pub struct Engine {
     overlimit: detect::Overlimit,
     build_servers: detect::BuildServers,
     tmpfs: detect::TmpfsWatch,
+    leaks: detect::Leaks,
     close_watch: closewatch::CloseWatchState,
     sharing: memory::Sharing,
     merge: merge::Merge,
@@ -94,6 +97,7 @@ impl Engine {
             overlimit: detect::Overlimit::default(),
             build_servers: detect::BuildServers::default(),
             tmpfs: detect::TmpfsWatch::default(),
+            leaks: detect::Leaks::default(),
             close_watch: closewatch::CloseWatchState::default(),
             sharing: memory::Sharing::default(),
             merge: merge::Merge::default(),
@@ -220,6 +224,7 @@ impl Step<'_> {
         self.tick_survey();
         self.tick_fanout();
         self.tick_overlimit();
+        self.tick_leaks();
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();

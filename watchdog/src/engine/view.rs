@@ -48,6 +48,8 @@ pub struct Gauges {
     pub processes: BTreeMap<(String, &'static str), u64>,
     /// Memory by profile, shared pages counted once.
     pub memory: BTreeMap<String, u64>,
+    /// Growth of what leaks, in bytes per second, by profile.
+    pub leaks: BTreeMap<String, f64>,
     /// Open findings by kind.
     pub findings_open: BTreeMap<&'static str, u64>,
     /// Findings ever opened by kind.
@@ -129,6 +131,11 @@ impl Engine {
                 *gauges.processes.entry((session.profile.clone(), process.kind.name())).or_default() += 1;
                 let cost = if self.charged_to_nobody(process.id) { 0 } else { process.cost().0 };
                 *gauges.memory.entry(session.profile.clone()).or_default() += cost;
+            }
+        }
+        for (session, rate) in self.leaks.rates() {
+            if let Some(session) = self.sessions.get(session) {
+                *gauges.leaks.entry(session.profile.clone()).or_default() += rate;
             }
         }
         for finding in self.findings.open() {

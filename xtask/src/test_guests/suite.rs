@@ -16,6 +16,7 @@ const NOT_IN_GUESTS: &[&str] = &[
     "history",
     "hostile_clients",
     "kept",
+    "leaks",
     "many",
     "packaging",
     "recording",

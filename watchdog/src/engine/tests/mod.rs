@@ -8,6 +8,7 @@ mod detached;
 mod duplicate;
 mod external_memory;
 mod fanout;
+mod leak;
 mod limits;
 mod lineage;
 mod merge;

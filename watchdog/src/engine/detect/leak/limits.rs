@@ -1,0 +1,71 @@
+//! The ceilings of a process, a role or a session, as the engine knows them.
+
+use std::collections::BTreeMap;
+
+use super::ceiling::{Ceilings, Limit};
+use crate::engine::Step;
+use crate::engine::id::Bytes;
+use crate::engine::process::Process;
+
+/// V8's limit is on its old generation. A node process that reaches it holds a fiftieth and this much more: measured at
+/// limits of 200 MiB and 4 GiB.
+const BESIDES_HEAP: Bytes = Bytes::from_mib(20);
+/// Beyond this many times of that, what grows is not the heap, and its limit ends nothing.
+const NOT_THE_HEAP: f64 = 1.25;
+
+/// What the processes of all sessions hold in each cgroup that limits any.
+#[derive(Debug, Default)]
+pub(super) struct Cgroups(BTreeMap<String, Bytes>);
+
+impl Step<'_> {
+    /// Sums up the cgroups. Page cache is a part of what they hold, and is given up before anybody is killed: it does not
+    /// count, so the kernel's own sum is of no use.
+    pub(super) fn sum_up_cgroups(&mut self) {
+        let mut sums = BTreeMap::new();
+        for process in self.engine.table.living() {
+            if let Some(cgroup) = process.limits.as_deref().and_then(|limits| limits.cgroup.as_ref()) {
+                match sums.get_mut(&cgroup.path) {
+                    Some(sum) => *sum += process.cost(),
+                    None => drop(sums.insert(cgroup.path.clone(), process.cost())),
+                }
+            }
+        }
+        self.engine.leaks.cgroups = Cgroups(sums);
+    }
+
+    pub(super) fn leak_ceilings(&self, process: &Process) -> Ceilings {
+        let memory = process.memory.charged();
+        let mut ceilings = self.host_ceiling();
+        if let Some(limit) = self.engine.config.leaks.limit {
+            let limit = limit.on_host(self.engine.close_watch.host.total);
+            ceilings.add(Limit::Configured, limit, left(limit, memory));
+        }
+        let limits = process.limits.as_deref();
+        if let Some(cgroup) = limits.and_then(|limits| limits.cgroup.as_ref()) {
+            let together = self.engine.leaks.cgroups.0.get(&cgroup.path).copied().unwrap_or_default();
+            ceilings.add(Limit::Cgroup, cgroup.max, left(cgroup.max, together.max(memory)));
+        }
+        if let Some(heap) = limits.and_then(|limits| limits.v8_heap) {
+            let holds = Bytes(heap.0 + heap.0 / 50) + BESIDES_HEAP;
+            if (memory.0 as f64) < holds.0 as f64 * NOT_THE_HEAP {
+                ceilings.add(Limit::V8Heap, heap, left(holds, memory));
+            }
+        }
+        ceilings
+    }
+
+    /// What the host has left for everybody.
+    pub(super) fn host_ceiling(&self) -> Ceilings {
+        let host = self.engine.close_watch.host;
+        let mut ceilings = Ceilings::default();
+        if host.total > Bytes(0) {
+            let left = host.available + host.swap_free;
+            ceilings.add(Limit::Host, left, left);
+        }
+        ceilings
+    }
+}
+
+fn left(limit: Bytes, used: Bytes) -> Bytes {
+    Bytes(limit.0.saturating_sub(used.0))
+}

@@ -1,0 +1,302 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::world::World;
+use crate::api::{Finding, FindingKind, Severity};
+use crate::config::{Config, Globs, Size};
+use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::input::{CgroupLimit, ExitStatus, HostMemory, Input, Limits};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const GIB: u64 = 1024;
+
+pub(super) fn host(world: &mut World, available_mib: u64) {
+    let host = HostMemory {
+        total: Bytes::from_mib(64 * GIB),
+        available: Bytes::from_mib(available_mib),
+        ..HostMemory::default()
+    };
+    world.tell(Input::Host(host));
+}
+
+pub(super) fn world() -> World {
+    world_with(Config::default())
+}
+
+fn world_with(config: Config) -> World {
+    let mut world = World::with(config);
+    host(&mut world, 16 * GIB);
+    world
+}
+
+pub(super) fn helper(world: &mut World) -> ProcessId {
+    let agent = world.claude();
+    world.spawn(agent, &["/usr/bin/node", "/home/u/server.js"])
+}
+
+/// Time passes, in steps of an idle daemon's tick.
+pub(super) fn pass(world: &mut World, span: Duration) {
+    let end = world.now.plus(span);
+    while world.now < end {
+        world.now = world.now.plus(SECOND).min(end);
+        world.tell(Input::Tick);
+    }
+}
+
+/// Memory in MiB by seconds, sampled every second as long as it lasts. Stops at the first leak.
+pub(super) fn run(
+    world: &mut World,
+    process: ProcessId,
+    span: Duration,
+    memory: impl Fn(f64) -> f64,
+) -> Option<Finding> {
+    let began = world.now;
+    while world.now.since(began) < span {
+        let seconds = world.now.since(began).as_secs_f64();
+        world.memory(process, Bytes((memory(seconds) * 1_048_576.0) as u64));
+        if let Some(finding) = world.open(FindingKind::Leak).into_iter().next() {
+            return Some(finding);
+        }
+        pass(world, SECOND);
+    }
+    None
+}
+
+fn number(finding: &Finding, name: &str) -> f64 {
+    finding.evidence[name].as_f64().unwrap_or_else(|| panic!("{name} in {finding:#?}"))
+}
+
+#[test]
+fn a_helper_that_leaks_a_mib_a_second_is_found_within_a_minute_with_its_slope_and_its_time() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+
+    assert_eq!(leak.pid, helper.pid.0);
+    assert!((number(&leak, "growth_bytes_per_second") / 1_048_576.0 - 1.0).abs() < 0.1, "{leak:#?}");
+    assert!((number(&leak, "seconds_to_limit") - 16_384.0).abs() < 1_000.0, "{leak:#?}");
+    assert_eq!(leak.evidence["limit"], "host");
+    assert!((0.5..1.0).contains(&number(&leak, "confidence")));
+    assert!(number(&leak, "grown_bytes") >= 35.0 * 1_048_576.0);
+    assert_eq!(leak.severity, Severity::Info, "four hours are left");
+    assert_eq!(leak.proposed_action, "report");
+}
+
+#[test]
+fn a_helper_that_saw_tooths_is_not() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    assert_eq!(run(&mut world, helper, HOUR, |s| 80.0 + (s % 20.0) * 12.0), None);
+}
+
+#[test]
+fn who_is_not_sampled_has_not_moved() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    // Six loads, minutes apart, and no word in between: as if it had grown all the time.
+    for load in 0..6 {
+        world.memory(helper, Bytes::from_mib(100 + load * 30));
+        pass(&mut world, MINUTE * 5);
+    }
+    world.memory(helper, Bytes::from_mib(250));
+    assert!(world.open(FindingKind::Leak).is_empty());
+}
+
+#[test]
+fn growth_goes_on_where_the_host_slept() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    assert_eq!(run(&mut world, helper, SECOND * 30, |s| 50.0 + s), None);
+    world.now = world.now.plus(HOUR * 9);
+    let leak = run(&mut world, helper, MINUTE, |s| 80.0 + s).expect("a leak");
+    assert!((number(&leak, "growth_bytes_per_second") / 1_048_576.0 - 1.0).abs() < 0.1, "{leak:#?}");
+}
+
+#[test]
+fn a_leak_that_becomes_a_plateau_is_shown_as_one_and_then_closed() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+    pass(&mut world, MINUTE);
+    let open = world.open(FindingKind::Leak);
+    assert!(number(&open[0], "plateau_seconds") >= 50.0, "{open:#?}");
+    assert_eq!(open[0].evidence["seconds_to_limit"], json!(null));
+    pass(&mut world, MINUTE * 4);
+    assert_eq!(world.all(FindingKind::Leak)[0].closed_because.as_deref(), Some("plateau"));
+}
+
+#[test]
+fn a_leak_is_over_when_memory_is_given_back() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+    world.memory(helper, Bytes::from_mib(55));
+    assert_eq!(world.all(FindingKind::Leak)[0].closed_because.as_deref(), Some("given back"));
+}
+
+#[test]
+fn a_leak_ends_with_its_process_and_with_its_program() {
+    for exec in [false, true] {
+        let mut world = world();
+        let helper = helper(&mut world);
+        run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+        if exec {
+            world.exec(helper, "/usr/bin/sleep", &["sleep", "9"]);
+        } else {
+            world.kill(helper);
+        }
+        let because = if exec { "runs another program" } else { "gone" };
+        assert_eq!(world.all(FindingKind::Leak)[0].closed_because.as_deref(), Some(because));
+    }
+}
+
+#[test]
+fn severity_follows_from_the_time_that_is_left() {
+    for (available, severity) in [(3_000, Severity::Info), (1_500, Severity::Warning), (240, Severity::Critical)] {
+        let mut world = world();
+        let helper = helper(&mut world);
+        host(&mut world, available);
+        let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+        assert_eq!(leak.severity, severity, "{leak:#?}");
+    }
+}
+
+#[test]
+fn the_nearest_ceiling_counts() {
+    let cgroup = CgroupLimit { path: "/a.scope".into(), max: Bytes::from_mib(600), current: Bytes::from_mib(590) };
+    let heap = Some(Bytes::from_mib(300));
+    for (limits, configured, name, left_mib) in [
+        (Limits { cgroup: Some(cgroup.clone()), v8_heap: None }, None, "cgroup", 500.0),
+        (Limits { cgroup: Some(cgroup.clone()), v8_heap: heap }, None, "v8-heap", 226.0),
+        (Limits { cgroup: Some(cgroup), v8_heap: heap }, Some(Size::Bytes(Bytes::from_mib(200))), "configured", 100.0),
+    ] {
+        let mut config = Config::default();
+        config.leaks.limit = configured;
+        let mut world = world_with(config);
+        let helper = helper(&mut world);
+        world.tell(Input::Limits(helper, limits));
+        let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+        assert_eq!(leak.evidence["limit"], name);
+        let left = number(&leak, "limit_left_bytes") / 1_048_576.0;
+        assert!((left - left_mib).abs() < 8.0, "{left} MiB left below {name}");
+    }
+}
+
+#[test]
+fn what_grows_beyond_the_heap_is_not_measured_by_its_limit() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    world.tell(Input::Limits(helper, Limits { cgroup: None, v8_heap: Some(Bytes::from_mib(64)) }));
+    let leak = run(&mut world, helper, MINUTE * 2, |s| 150.0 + s).expect("a leak");
+    assert_eq!(leak.evidence["limit"], "host");
+}
+
+#[test]
+fn a_runaway_is_urgent_where_little_is_left_and_no_leak_where_much_is() {
+    for (available, expected) in [(12 * GIB, true), (60 * GIB, false)] {
+        let mut world = world();
+        let agent = world.claude();
+        let tool = world.spawn(agent, &["/usr/bin/rg", "x"]);
+        let began = world.now;
+        let mut found = None;
+        while world.now.since(began) < SECOND * 25 && found.is_none() {
+            let mib = 20 + world.now.since(began).as_millis() as u64 * 230 / 1_000;
+            host(&mut world, available.saturating_sub(mib));
+            world.memory(tool, Bytes::from_mib(mib));
+            found = world.open(FindingKind::Leak).into_iter().next();
+            world.wait(Duration::from_millis(250));
+        }
+        assert_eq!(found.is_some(), expected, "{available} MiB available: {found:#?}");
+        if let Some(leak) = found {
+            assert_eq!(leak.severity, Severity::Critical);
+            assert_eq!(leak.pid, tool.pid.0);
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_a_tool_is_no_leak() {
+    let mut world = world();
+    let agent = world.claude();
+    let tool = world.spawn(agent, &["/usr/bin/cc1plus"]);
+    for millis in (0..4_000_u64).step_by(250) {
+        let mib = 20 + millis.min(2_000) * 3;
+        host(&mut world, 12 * GIB - mib);
+        world.memory(tool, Bytes::from_mib(mib));
+        assert!(world.open(FindingKind::Leak).is_empty(), "after {millis} ms");
+        world.wait(Duration::from_millis(250));
+    }
+}
+
+#[test]
+fn what_a_tool_takes_each_time_is_no_leak_the_third_time() {
+    let mut world = world();
+    let agent = world.claude();
+    let mut build = || {
+        let tool = world.spawn(agent, &["/usr/bin/tsc"]);
+        for second in 0..80 {
+            world.memory(tool, Bytes::from_mib(50 + second * 3));
+            pass(&mut world, SECOND);
+        }
+        let found = !world.open(FindingKind::Leak).is_empty();
+        world.end(tool, ExitStatus::Code(0));
+        found
+    };
+    assert!(build(), "the first time nobody knows");
+    build();
+    assert!(!build());
+}
+
+/// Every so often another helper of 20 MiB; the one before may end.
+fn helpers_come(world: &mut World, every: Duration, count: usize, stay: bool) {
+    let agent = world.claude();
+    let mut before: Option<ProcessId> = None;
+    for _ in 0..count {
+        let helper = world.spawn(agent, &["/usr/bin/node", "/home/u/gateway.js"]);
+        world.memory(helper, Bytes::from_mib(20));
+        if let Some(before) = before.replace(helper).filter(|_| !stay) {
+            world.end(before, ExitStatus::Code(0));
+        }
+        pass(world, every);
+    }
+}
+
+#[test]
+fn helpers_that_are_never_ended_are_a_leak_of_their_role_though_each_is_flat() {
+    let mut world = world();
+    helpers_come(&mut world, MINUTE * 4, 30, true);
+    let leaks = world.open(FindingKind::Leak);
+    assert_eq!(leaks.len(), 1, "{leaks:#?}");
+    assert_eq!(leaks[0].evidence["scope"], "role");
+    assert_eq!(leaks[0].evidence["program"], "gateway.js");
+    assert!(leaks[0].summary.starts_with("gateway.js (started "), "{}", leaks[0].summary);
+}
+
+#[test]
+fn helpers_that_replace_each_other_are_one_saw_tooth() {
+    let mut world = world();
+    helpers_come(&mut world, MINUTE * 4, 30, false);
+    assert!(world.all(FindingKind::Leak).is_empty());
+}
+
+#[test]
+fn a_program_that_is_meant_to_grow_is_left_alone() {
+    let mut config = Config::default();
+    config.leaks.ignore = Globs::new(vec!["*/server.js".into()]).unwrap();
+    let mut world = world_with(config);
+    let helper = helper(&mut world);
+    assert_eq!(run(&mut world, helper, MINUTE * 3, |s| 50.0 + s), None);
+}
+
+#[test]
+fn the_growth_of_all_leaks_is_a_gauge_of_the_profile() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    assert!(world.engine.gauges().leaks.is_empty());
+    run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+    let rate = world.engine.gauges().leaks["claude-code"];
+    assert!((rate / 1_048_576.0 - 1.0).abs() < 0.1, "{rate}");
+}
