@@ -300,3 +300,18 @@ fn the_growth_of_all_leaks_is_a_gauge_of_the_profile() {
     let rate = world.engine.gauges().leaks["claude-code"];
     assert!((rate / 1_048_576.0 - 1.0).abs() < 0.1, "{rate}");
 }
+
+/// A program whose collector runs every twenty seconds, as it was captured: `fixtures/rss-traces`.
+#[test]
+fn a_heap_that_leaks_under_its_collections_is_found_by_samples_that_come_now_and_then() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/rss-traces/leak-heap-under-collections.csv");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().filter_map(|row| row.split_once(','));
+    let trace: Vec<(f64, f64)> =
+        rows.filter_map(|(ms, kib)| Some((ms.parse::<f64>().ok()? / 1e3, kib.parse::<f64>().ok()? / 1024.0))).collect();
+    let mut world = world();
+    let helper = helper(&mut world);
+    let at = |seconds: f64| trace.iter().rev().find(|(at, _)| *at <= seconds).map_or(trace[0].1, |(_, mib)| *mib);
+    let leak = run(&mut world, helper, SECOND * 115, at).expect("a leak");
+    assert!((number(&leak, "growth_bytes_per_second") * 60.0 / 50e6 - 1.0).abs() < 0.2, "{leak:#?}");
+}

@@ -1,11 +1,12 @@
 //! Whether the floor of one window grows without end: its lower envelope, read from the right.
 //!
 //! A minimum belongs to the envelope when memory never fell to it again: it is a record of the series read backwards.
-//! Three things must be said of the envelope before it is called a leak:
+//! Four things must be said of the envelope before it is called a leak:
 //!
-//! - **Many records.** Of sixteen values without a trend 3.4 are records on average, and eight or more about once in two
-//!   thousand times, whatever the distribution (F. G. Foster and A. Stuart, "Distribution-free tests in time-series
+//! - **Many records.** Of sixteen values without a trend 3.4 are records on average, and nine or more once in 2,300
+//!   times, whatever the distribution (F. G. Foster and A. Stuart, "Distribution-free tests in time-series
 //!   based on the breaking of records", JRSS B 16, 1954). A load or a few steps make few records, too.
+//! - **Many steps.** The four largest do not make most of the growth: a warm-up takes three or five.
 //! - **Growth.** More than what is worth a word in a window of this length ([`least_growth`]).
 //! - **Straightness.** The way from the first record to the last stays near its chord, by the distance of Kolmogorov and
 //!   Smirnov. Above the chord growth came early and slows down: a warm-up, a cache that fills, a plateau. Below it growth
@@ -61,7 +62,7 @@ pub(super) struct Rising {
     pub(super) grown: f64,
     /// The time between the first record and the last.
     pub(super) time: f64,
-    /// The largest distance from the chord, as a part of it.
+    /// The largest distance from the chord, as a part of the growth.
     pub(super) bent: f64,
     /// How often the growth is what was asked for.
     pub(super) times: f64,

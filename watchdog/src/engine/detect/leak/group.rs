@@ -34,10 +34,13 @@ const SHORT_LIFE: Duration = Duration::from_secs(900);
 const ELDERS: u32 = 2;
 const LIKE_ELDERS: f64 = 1.25;
 
+/// A session, and the program that the role's players run.
+type RoleKey = (SessionId, Arc<str>);
+
 /// All groups.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    roles: BTreeMap<(SessionId, Arc<str>), Role>,
+    roles: BTreeMap<RoleKey, Role>,
     sessions: BTreeMap<SessionId, Group>,
     looked: BootTime,
 }
@@ -186,8 +189,8 @@ impl Step<'_> {
         self.take_sessions(sessions);
     }
 
-    fn sums(&self) -> (BTreeMap<(SessionId, Arc<str>), Sum>, BTreeMap<SessionId, Sum>) {
-        let mut roles: BTreeMap<(SessionId, Arc<str>), Sum> = BTreeMap::new();
+    fn sums(&self) -> (BTreeMap<RoleKey, Sum>, BTreeMap<SessionId, Sum>) {
+        let mut roles: BTreeMap<RoleKey, Sum> = BTreeMap::new();
         let mut sessions: BTreeMap<SessionId, Sum> = BTreeMap::new();
         let table = &self.engine.table;
         for (id, watched) in &self.engine.leaks.processes {
@@ -213,7 +216,7 @@ impl Step<'_> {
         (roles, sessions)
     }
 
-    fn take_roles(&mut self, mut sums: BTreeMap<(SessionId, Arc<str>), Sum>) {
+    fn take_roles(&mut self, mut sums: BTreeMap<RoleKey, Sum>) {
         let now = self.now;
         let demand = Demand { window: ROLE_WINDOW, ..self.leak_demand() };
         let mut roles = std::mem::take(&mut self.engine.leaks.groups.roles);
