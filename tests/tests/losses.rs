@@ -90,8 +90,8 @@ fn a_map_that_is_too_small_hides_nothing() {
     stage.all_reported("child", 400);
 
     table_equals_proc(&daemon, &stage, seconds(5.0));
-    // The counters are read twice a second; the scan that filled the table may have come before.
-    let counted = poll(seconds(2.0), || (daemon.status().lost_events > 0).then_some(()));
+    // The counters are read once a second; the scan that filled the table may have come before.
+    let counted = poll(seconds(3.0), || (daemon.status().lost_events > 0).then_some(()));
     counted.expect("what had no room in the map is counted as lost");
 
     // And what the kernel never tracked is still an orphan when its agent dies.

@@ -1,13 +1,13 @@
 //! The only writer of the rings.
 
 use aya_ebpf::{
-    bindings::BPF_RB_NO_WAKEUP,
+    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{bpf_get_smp_processor_id, generated},
     maps::RingBuf,
 };
 use watchdog_common::{
-    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS, OomRecord, PATH_MAX,
-    ReclaimRecord, RecordKind, SignalRecord,
+    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS,
+    OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
 };
 
 use crate::{
@@ -62,13 +62,19 @@ pub fn now() -> u64 {
 /// Sends a record about life and death.
 #[inline(always)]
 pub fn lifecycle<T: Record>(record: &T) {
-    send(&LIFECYCLE, OF_LIFECYCLE, record);
+    send(&LIFECYCLE, record, notice(OF_LIFECYCLE, record.header().at));
+}
+
+/// Sends a record about life and death that the reader is to have at once.
+#[inline(always)]
+pub fn urgent<T: Record>(record: &T) {
+    send(&LIFECYCLE, record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
 /// Sends a record of close watch.
 #[inline(always)]
 pub fn memory<T: Record>(record: &T) {
-    send(&MEMORY, OF_MEMORY, record);
+    send(&MEMORY, record, notice(OF_MEMORY, record.header().at));
 }
 
 /// Sends an exec with as much text as its record says.
@@ -109,11 +115,11 @@ pub fn lost(slot: u32) {
 }
 
 #[inline(always)]
-fn send<T: Record>(ring: &RingBuf, which: u32, record: &T) {
+fn send<T: Record>(ring: &RingBuf, record: &T, notice: u64) {
     match ring.reserve::<T>(0) {
         Some(mut entry) => {
             entry.write(*record);
-            entry.submit(notice(which, record.header().at));
+            entry.submit(notice);
         }
         None => lost(record.header().kind),
     }

@@ -161,7 +161,7 @@ fn exited(task: Task) -> Option<()> {
         return None;
     }
     entry.lineage.flags = flags | LineageFlags::EXITED;
-    let inherited_peak = entry.inherited_peak;
+    let (inherited_peak, is_root) = (entry.inherited_peak, entry.lineage.root == tgid);
     let process = task.process();
     let record = ExitRecord {
         header: emit::header(RecordKind::Exit, leader),
@@ -175,7 +175,12 @@ fn exited(task: Task) -> Option<()> {
     if flags & LineageFlags::WITNESS != 0 {
         let _ = TRACKED.remove(tgid);
     }
-    emit::lifecycle(&record);
+    // A whole session may be left behind.
+    if is_root {
+        emit::urgent(&record)
+    } else {
+        emit::lifecycle(&record)
+    }
     Some(())
 }
 

@@ -29,10 +29,10 @@ pub static TRACK_EVERY_EXEC: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
-/// Steps of memory and reclaim in close watch: about 1,800 records. A ring of their own, so that a burst of memory cannot
+/// Steps of memory and reclaim in close watch: about 900 records. A ring of their own, so that a burst of memory cannot
 /// push out a fork or an exit.
 #[map]
-pub static MEMORY: RingBuf = RingBuf::with_byte_size(128 << 10, 0);
+pub static MEMORY: RingBuf = RingBuf::with_byte_size(64 << 10, 0);
 
 /// When the reader of each ring was last told that there is something: CLOCK_BOOTTIME, nanoseconds.
 #[map]

@@ -91,10 +91,13 @@ impl EventStream {
     /// # Errors
     /// When the runtime is shutting down.
     pub async fn next(&mut self, out: &mut Vec<KernelEvent>) -> io::Result<()> {
+        // What comes before a notice is cleared is found by the look that follows.
         match self.again {
-            Some(again) => sleep_until(again).await,
-            // What came before this is cleared is found by the look that follows.
             None => self.ring.readable_mut().await?.clear_ready(),
+            Some(again) => tokio::select! {
+                () = sleep_until(again) => {}
+                noticed = self.ring.readable_mut() => noticed?.clear_ready(),
+            },
         }
         self.drain(out);
         Ok(())

@@ -100,12 +100,22 @@ mod update {
     pub(super) const EXIST: u64 = 2;
 }
 
+/// The kernel cuts what it has wherever the reader's buffer ends: so many whole records fit.
+const SAMPLES_A_READ: usize = 200;
+
 /// The programs of close watch.
 const CLOSE_WATCH: [&str; 3] = ["rss_stat", "reclaim_begin", "reclaim_end"];
 
 impl Tracer {
     pub(super) fn new(ebpf: Ebpf, maps: Maps, features: Features, log: Option<KernelLog>) -> Self {
-        Self { ebpf, maps, features, log, close_watch: None, sample_buffer: vec![0; 64 << 10] }
+        Self {
+            ebpf,
+            maps,
+            features,
+            log,
+            close_watch: None,
+            sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
+        }
     }
 
     /// Attaches everything but close watch. The order matters: an exit must never be missed of a process whose fork was

@@ -97,8 +97,8 @@ fn storm(stage: &Stage, work: &[&str]) -> Result<Outcome> {
     let (forks, execs, exits) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
     let seconds = next()?.parse()?;
     let agreed = agree(&daemon, worker.id(), PATIENCE)?;
-    // The counters are looked at twice a second.
-    std::thread::sleep(Duration::from_millis(1_100));
+    // The counters are looked at once a second.
+    std::thread::sleep(Duration::from_millis(2_100));
     let cpu = daemon.cpu()?.saturating_sub(cpu_before);
     let metrics = daemon.metrics()?;
     // The worker's own exec was one too.

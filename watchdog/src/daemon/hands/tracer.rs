@@ -18,7 +18,7 @@ use crate::host::{HostError, clock, meminfo};
 use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 
 /// The time between two looks at the counters of lost records.
-const LOST_INTERVAL: Duration = Duration::from_millis(500);
+const LOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
