@@ -186,6 +186,19 @@ fn the_nearest_ceiling_counts() {
 }
 
 #[test]
+fn what_its_profile_allows_a_process_is_a_ceiling_too() {
+    let mut config = Config::default();
+    config.leaks.limit = Some(Size::Bytes(Bytes::from_mib(400)));
+    for profile in &mut config.profiles {
+        profile.max_process_memory = Some(Size::Bytes(Bytes::from_mib(200)));
+    }
+    let mut world = world_with(config);
+    let helper = helper(&mut world);
+    let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+    assert_eq!((&leak.evidence["limit"], &leak.evidence["limit_bytes"]), (&"configured".into(), &(200 << 20).into()));
+}
+
+#[test]
 fn what_grows_beyond_the_heap_is_not_measured_by_its_limit() {
     let mut world = world();
     let helper = helper(&mut world);

@@ -36,8 +36,12 @@ impl Step<'_> {
     pub(super) fn leak_ceilings(&self, process: &Process) -> Ceilings {
         let memory = process.memory.charged();
         let mut ceilings = self.host_ceiling();
-        if let Some(limit) = self.engine.config.leaks.limit {
-            let limit = limit.on_host(self.engine.close_watch.host.total);
+        let config = &self.engine.config;
+        let session = self.engine.sessions.get(process.session);
+        let profile = session.and_then(|of| config.profiles.iter().find(|profile| profile.name == of.profile));
+        let configured = [config.leaks.limit, profile.and_then(|profile| profile.max_process_memory)];
+        let total = self.engine.close_watch.host.total;
+        if let Some(limit) = configured.into_iter().flatten().map(|limit| limit.on_host(total)).min() {
             ceilings.add(Limit::Configured, limit, left(limit, memory));
         }
         let limits = process.limits.as_deref();
