@@ -1,18 +1,19 @@
 //! Puts the programs into the kernel and attaches them.
 
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, Iter, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use watchdog_common::{ABSENT, Settings};
 use zerocopy::IntoBytes;
 
-use super::btf::{Btf, BtfError};
+use super::btf::Btf;
+use super::error::KernelError;
 use super::layout::Layout;
 use super::logs::KernelLog;
+use super::programs::{sampler_program, tracepoint_program};
 use super::stream::EventRing;
 use super::tracer::{Feature, Features, Maps, Streams, Tracer};
 use crate::config::Candidates;
-use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::id::Bytes;
 
 /// The programs, as `cargo xtask build-ebpf` made them.
 static OBJECT: &[u8] =
@@ -37,61 +38,6 @@ impl<'a> LoadOptions<'a> {
     #[must_use]
     pub fn new(max_processes: u32, candidates: &'a Candidates) -> Self {
         Self { max_processes, candidates, memory_step: Bytes::from_mib(4), lifecycle_ring: 1 << 20 }
-    }
-}
-
-/// Why the kernel's side does not work, or something asked of it did not.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The kernel's types do not tell what must be known.
-    #[error(transparent)]
-    Types(#[from] BtfError),
-    /// The kernel's types, as the loader reads them.
-    #[error("cannot read the kernel's types: {0}")]
-    LoaderTypes(#[from] aya::BtfError),
-    /// The object was refused before any program was.
-    #[error("cannot create the maps of the kernel programs (are we root?): {0}")]
-    Object(#[from] aya::EbpfError),
-    /// A tracepoint has arguments that no program expects.
-    #[error("this kernel's tracepoint {0} takes arguments that no program is made for")]
-    UnknownForm(&'static str),
-    /// A program was refused.
-    #[error("cannot {doing} the kernel program `{program}`: {source}")]
-    Program {
-        /// Which.
-        program: String,
-        /// `find`, `load`, `attach`, `detach`.
-        doing: &'static str,
-        /// Why.
-        source: Box<ProgramError>,
-    },
-    /// The object has no such program or map: it was built from other sources.
-    #[error("the kernel object has no `{0}`: it does not belong to this program")]
-    Missing(&'static str),
-    /// A map could not be read or written.
-    #[error("cannot {doing} the map `{map}`: {source}")]
-    Map {
-        /// Which.
-        map: &'static str,
-        /// `open`, `read`, `write`.
-        doing: &'static str,
-        /// Why.
-        source: MapError,
-    },
-    /// The map has no room for another process.
-    #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
-    Full(ProcessId),
-    /// The sampler could not be read.
-    #[error("cannot read the sampler: {0}")]
-    Sample(std::io::Error),
-    /// The feature is off.
-    #[error("{0}")]
-    Off(String),
-}
-
-impl KernelError {
-    pub(super) fn program(program: &str, doing: &'static str, source: ProgramError) -> Self {
-        Self::Program { program: program.to_owned(), doing, source: Box::new(source) }
     }
 }
 
@@ -184,20 +130,6 @@ fn load_tracepoint(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &aya::
 
 fn load_sampler(ebpf: &mut Ebpf, btf: &aya::Btf) -> Result<(), KernelError> {
     sampler_program(ebpf)?.load("task", btf).map_err(|source| KernelError::program("sample", "load", source))
-}
-
-pub(super) fn tracepoint_program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint, KernelError> {
-    ebpf.program_mut(name)
-        .ok_or(KernelError::Missing("program of that name"))?
-        .try_into()
-        .map_err(|source| KernelError::program(name, "find", source))
-}
-
-pub(super) fn sampler_program(ebpf: &mut Ebpf) -> Result<&mut Iter, KernelError> {
-    ebpf.program_mut("sample")
-        .ok_or(KernelError::Missing("sample"))?
-        .try_into()
-        .map_err(|source| KernelError::program("sample", "find", source))
 }
 
 fn open<T>(ebpf: &mut Ebpf, name: &'static str, of: impl FnOnce(Map) -> Result<T, MapError>) -> Result<T, KernelError> {

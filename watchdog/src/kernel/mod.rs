@@ -6,16 +6,19 @@
 
 pub mod btf;
 pub mod decode;
+pub mod error;
 pub mod layout;
 pub mod load;
 mod logs;
+mod programs;
 mod stats;
 pub mod stream;
 pub mod tracer;
 
 pub(crate) use decode::text;
 pub use decode::{DecodeError, decode};
-pub use load::{KernelError, LoadOptions};
+pub use error::KernelError;
+pub use load::LoadOptions;
 pub use stats::ProgramStats;
 pub use stream::{EventRing, EventStream};
 pub use tracer::{Entry, Features, Lost, Placed, Streams, Tracer};

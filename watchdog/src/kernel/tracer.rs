@@ -14,9 +14,10 @@ use watchdog_common::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::decode;
+use super::error::KernelError;
 use super::layout::Variants;
-use super::load::{KernelError, sampler_program, tracepoint_program};
 use super::logs::KernelLog;
+use super::programs::{sampler_program, tracepoint_program};
 use super::stats::ProgramStats;
 use super::stream::EventRing;
 use crate::config::Candidates;

@@ -1,0 +1,62 @@
+//! What can go wrong between us and the kernel.
+
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+
+use super::btf::BtfError;
+use crate::engine::id::ProcessId;
+
+/// Why the kernel's side does not work, or something asked of it did not.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The kernel's types do not tell what must be known.
+    #[error(transparent)]
+    Types(#[from] BtfError),
+    /// The kernel's types, as the loader reads them.
+    #[error("cannot read the kernel's types: {0}")]
+    LoaderTypes(#[from] aya::BtfError),
+    /// The object was refused before any program was.
+    #[error("cannot create the maps of the kernel programs (are we root?): {0}")]
+    Object(#[from] aya::EbpfError),
+    /// A tracepoint has arguments that no program expects.
+    #[error("this kernel's tracepoint {0} takes arguments that no program is made for")]
+    UnknownForm(&'static str),
+    /// A program was refused.
+    #[error("cannot {doing} the kernel program `{program}`: {source}")]
+    Program {
+        /// Which.
+        program: String,
+        /// `find`, `load`, `attach`, `detach`.
+        doing: &'static str,
+        /// Why.
+        source: Box<ProgramError>,
+    },
+    /// The object has no such program or map: it was built from other sources.
+    #[error("the kernel object has no `{0}`: it does not belong to this program")]
+    Missing(&'static str),
+    /// A map could not be read or written.
+    #[error("cannot {doing} the map `{map}`: {source}")]
+    Map {
+        /// Which.
+        map: &'static str,
+        /// `open`, `read`, `write`.
+        doing: &'static str,
+        /// Why.
+        source: MapError,
+    },
+    /// The map has no room for another process.
+    #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
+    Full(ProcessId),
+    /// The sampler could not be read.
+    #[error("cannot read the sampler: {0}")]
+    Sample(std::io::Error),
+    /// The feature is off.
+    #[error("{0}")]
+    Off(String),
+}
+
+impl KernelError {
+    pub(super) fn program(program: &str, doing: &'static str, source: ProgramError) -> Self {
+        Self::Program { program: program.to_owned(), doing, source: Box::new(source) }
+    }
+}
