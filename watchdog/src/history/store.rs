@@ -75,7 +75,7 @@ pub struct Store {
     /// The file may be longer than `len`: a write has failed halfway.
     ragged: bool,
     oldest: Option<Timestamp>,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Store {
@@ -322,16 +322,28 @@ impl Read for Slice<'_> {
     }
 }
 
+/// The lock on the directory. Closing the descriptor is not enough to let go of it: a child that has just been forked,
+/// and has not executed anything yet, holds it too.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where this fails, the lock ends with the last holder of the descriptor.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Makes the directory where it is missing, and takes it: the kernel lets go of the lock whatever way we end. The
 /// directory itself is locked, since the file in it is replaced now and then.
-fn lock(dir: &Path) -> Result<File, StoreError> {
+fn lock(dir: &Path) -> Result<Lock, StoreError> {
     let failed = |doing| move |source| StoreError::Io { doing, path: dir.to_owned(), source };
     if !dir.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make the directory"))?;
     }
     let lock = File::open(dir).map_err(failed("open the directory"))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Taken(dir.to_owned())),
         Err(error) => Err(failed("lock the directory")(error.into())),
     }
