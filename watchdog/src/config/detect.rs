@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::parse::{duration, size};
-use super::reader::{Reader, Section};
+use super::reader::{Reader, Section, set, set_count};
 use super::values::Size;
 use crate::engine::id::Bytes;
 
@@ -79,14 +78,14 @@ impl Default for External {
 
 pub(super) fn stale<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, stale: &mut Stale) {
     let Some(table) = reader.table(root, "stale", "[stale]", &["idle", "min_count"]) else { return };
-    set(&mut stale.idle, duration(reader, table, "idle", IDLE));
+    set(&mut stale.idle, reader.duration(table, "idle", IDLE));
     set_count(&mut stale.min_count, reader.integer(table, "min_count", COUNT));
 }
 
 pub(super) fn duplicates<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, duplicates: &mut Duplicates) {
     let keys = &["after", "min_agents", "min_directories"];
     let Some(table) = reader.table(root, "duplicates", "[duplicates]", keys) else { return };
-    set(&mut duplicates.after, duration(reader, table, "after", AFTER));
+    set(&mut duplicates.after, reader.duration(table, "after", AFTER));
     set_count(&mut duplicates.min_agents, reader.integer(table, "min_agents", COUNT));
     set_count(&mut duplicates.min_directories, reader.integer(table, "min_directories", COUNT));
 }
@@ -94,22 +93,12 @@ pub(super) fn duplicates<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, dup
 pub(super) fn fanout<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, fanout: &mut Fanout) {
     let keys = &["window", "max_helpers", "max_agents"];
     let Some(table) = reader.table(root, "fanout", "[fanout]", keys) else { return };
-    set(&mut fanout.window, duration(reader, table, "window", WINDOW));
+    set(&mut fanout.window, reader.duration(table, "window", WINDOW));
     set_count(&mut fanout.max_helpers, reader.integer(table, "max_helpers", MOST));
     set_count(&mut fanout.max_agents, reader.integer(table, "max_agents", MOST));
 }
 
 pub(super) fn external<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, external: &mut External) {
     let Some(table) = reader.table(root, "external", "[external]", &["tmpfs_growth"]) else { return };
-    set(&mut external.tmpfs_growth, size(reader, table, "tmpfs_growth"));
-}
-
-fn set<T>(value: &mut T, found: Option<T>) {
-    if let Some(found) = found {
-        *value = found;
-    }
-}
-
-fn set_count(value: &mut usize, found: Option<u32>) {
-    set(value, found.and_then(|count| usize::try_from(count).ok()));
+    set(&mut external.tmpfs_growth, reader.size(table, "tmpfs_growth"));
 }

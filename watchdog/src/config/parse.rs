@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
-use super::reader::{ConfigError, Reader, Section};
-use super::{CloseWatch, Config, Daemon, History, Leaks, Orphans, Sensitivity, Size, Tracking, detect, values};
+use super::reader::{ConfigError, Reader, Section, set, set_count};
+use super::values::{Size, ValueError};
+use super::{CloseWatch, Config, Daemon, History, Leaks, Orphans, Sensitivity, Tracking, detect};
 use crate::engine::id::Bytes;
 
 const TABLES: &[&str] = &[
@@ -102,87 +103,44 @@ pub(super) fn profiles(text: &str) -> Result<Vec<Profile>, ConfigError> {
 fn daemon<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, daemon: &mut Daemon) {
     let Some(table) = reader.table(root, "daemon", "[daemon]", &["listen", "journal_events"]) else { return };
     let expected = "an address with its port, as in \"127.0.0.1:9719\" or \"[::1]:9719\", or \"off\"";
-    if let Some(listen) = reader.string(table, "listen", expected) {
-        match listen.value {
-            "off" => daemon.listen = None,
-            address => match address.parse() {
-                Ok(address) => daemon.listen = Some(address),
-                Err(_) => reader.refuse(&listen, format_args!("{address:?} is not {expected}")),
-            },
-        }
-    }
-    if let Some(events) = reader.integer(table, "journal_events", JOURNAL_EVENTS) {
-        daemon.journal_events = usize::try_from(events).unwrap_or(usize::MAX);
-    }
+    let listen = reader.meaning(table, "listen", expected, |text| match text {
+        "off" => Ok(None),
+        address => address.parse().map(Some).map_err(|_| format!("not {expected}")),
+    });
+    set(&mut daemon.listen, listen);
+    set_count(&mut daemon.journal_events, reader.integer(table, "journal_events", JOURNAL_EVENTS));
 }
 
 fn tracking<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, tracking: &mut Tracking) {
     let keys = &["close_watch", "sample_interval", "max_processes", "built_in_profiles"];
     let Some(table) = reader.table(root, "tracking", "[tracking]", keys) else { return };
-    let expected = "\"auto\", \"always\" or \"never\"";
-    if let Some(close_watch) = reader.string(table, "close_watch", expected) {
-        match close_watch.value {
-            "auto" => tracking.close_watch = CloseWatch::Auto,
-            "always" => tracking.close_watch = CloseWatch::Always,
-            "never" => tracking.close_watch = CloseWatch::Never,
-            other => reader.refuse(&close_watch, format_args!("{other:?} is not {expected}")),
-        }
-    }
-    if let Some(interval) = duration(reader, table, "sample_interval", SAMPLE_INTERVAL) {
-        tracking.sample_interval = interval;
-    }
-    if let Some(processes) = reader.integer(table, "max_processes", MAX_PROCESSES) {
-        tracking.max_processes = processes;
-    }
-    if let Some(built_in) = reader.boolean(table, "built_in_profiles") {
-        tracking.built_in_profiles = built_in.value;
-    }
+    let words = &[("auto", CloseWatch::Auto), ("always", CloseWatch::Always), ("never", CloseWatch::Never)];
+    set(&mut tracking.close_watch, reader.word(table, "close_watch", "\"auto\", \"always\" or \"never\"", words));
+    set(&mut tracking.sample_interval, reader.duration(table, "sample_interval", SAMPLE_INTERVAL));
+    set(&mut tracking.max_processes, reader.integer(table, "max_processes", MAX_PROCESSES));
+    set(&mut tracking.built_in_profiles, reader.boolean(table, "built_in_profiles").map(|found| found.value));
 }
 
 fn orphans<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, orphans: &mut Orphans) {
     let Some(table) = reader.table(root, "orphans", "[orphans]", &["grace", "keep"]) else { return };
-    if let Some(grace) = duration(reader, table, "grace", GRACE) {
-        orphans.grace = grace;
-    }
-    let keep = reader.strings(table, "keep");
-    match Globs::new(keep.value.clone()) {
-        Ok(globs) => orphans.keep = globs,
-        Err(error) => reader.refuse(&keep, error),
-    }
+    set(&mut orphans.grace, reader.duration(table, "grace", GRACE));
+    set(&mut orphans.keep, reader.globs(table, "keep"));
 }
 
 fn leaks<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, leaks: &mut Leaks) {
     let keys = &["sensitivity", "limit", "warn_within", "critical_within", "ignore"];
     let Some(table) = reader.table(root, "leaks", "[leaks]", keys) else { return };
-    let expected = "\"low\", \"normal\" or \"high\"";
-    if let Some(sensitivity) = reader.string(table, "sensitivity", expected) {
-        match sensitivity.value {
-            "low" => leaks.sensitivity = Sensitivity::Low,
-            "normal" => leaks.sensitivity = Sensitivity::Normal,
-            "high" => leaks.sensitivity = Sensitivity::High,
-            other => reader.refuse(&sensitivity, format_args!("{other:?} is not {expected}")),
-        }
-    }
-    if let Some(limit) = reader.string(table, "limit", "a size, as in \"4GiB\" or \"25%\"") {
-        match limit.value.parse::<Size>() {
-            Ok(Size::Bytes(bytes)) if bytes < LEAST_LIMIT => {
-                reader.refuse(&limit, format_args!("{:?} is out of range: 64MiB and more is allowed", limit.value));
-            }
-            Ok(size) => leaks.limit = Some(size),
-            Err(error) => reader.refuse(&limit, format_args!("{:?} is {error}", limit.value)),
-        }
-    }
-    if let Some(within) = duration(reader, table, "warn_within", WITHIN) {
-        leaks.warn_within = within;
-    }
-    if let Some(within) = duration(reader, table, "critical_within", WITHIN) {
-        leaks.critical_within = within;
-    }
-    let ignore = reader.strings(table, "ignore");
-    match Globs::new(ignore.value.clone()) {
-        Ok(globs) => leaks.ignore = globs,
-        Err(error) => reader.refuse(&ignore, error),
-    }
+    let words = &[("low", Sensitivity::Low), ("normal", Sensitivity::Normal), ("high", Sensitivity::High)];
+    set(&mut leaks.sensitivity, reader.word(table, "sensitivity", "\"low\", \"normal\" or \"high\"", words));
+    let limit = reader.meaning(table, "limit", "a size, as in \"4GiB\" or \"25%\"", |text| match text.parse() {
+        Ok(Size::Bytes(bytes)) if bytes < LEAST_LIMIT => Err("out of range: 64MiB and more is allowed".to_owned()),
+        Ok(size) => Ok(Some(size)),
+        Err(error) => Err(ValueError::to_string(&error)),
+    });
+    set(&mut leaks.limit, limit);
+    set(&mut leaks.warn_within, reader.duration(table, "warn_within", WITHIN));
+    set(&mut leaks.critical_within, reader.duration(table, "critical_within", WITHIN));
+    set(&mut leaks.ignore, reader.globs(table, "ignore"));
 }
 
 fn actions<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) {
@@ -196,54 +154,13 @@ fn actions<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) {
 
 fn history<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, history: &mut History) {
     let Some(table) = reader.table(root, "history", "[history]", &["retention", "max_size"]) else { return };
-    if let Some(retention) = duration(reader, table, "retention", RETENTION) {
-        history.retention = retention;
-    }
-    if let Some(size) = reader.string(table, "max_size", "a size, as in \"256MiB\"") {
-        match size.value.parse() {
-            Ok(Size::Bytes(bytes)) if HISTORY_SIZE.contains(&bytes) => history.max_size = bytes,
-            Ok(_) => reader.refuse(&size, format_args!("{:?} is out of range: 1MiB to 1TiB is allowed", size.value)),
-            Err(error) => reader.refuse(&size, format_args!("{:?} is {error}", size.value)),
-        }
-    }
-}
-
-/// A duration from this range.
-pub(super) fn duration<'t>(
-    reader: &mut Reader<'t>,
-    table: Section<'_, 't>,
-    key: &str,
-    range: RangeInclusive<Duration>,
-) -> Option<Duration> {
-    let written = reader.string(table, key, "a duration, as in \"30s\"")?;
-    match values::duration(written.value) {
-        Ok(duration) if range.contains(&duration) => Some(duration),
-        Ok(_) => {
-            let (from, to) = (values::show_duration(*range.start()), values::show_duration(*range.end()));
-            reader.refuse(&written, format_args!("{:?} is out of range: {from} to {to} is allowed", written.value));
-            None
-        }
-        Err(error) => {
-            reader.refuse(&written, format_args!("{:?} is {error}", written.value));
-            None
-        }
-    }
-}
-
-/// An amount of memory that is more than none.
-pub(super) fn size<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, key: &str) -> Option<Size> {
-    let written = reader.string(table, key, "a size, as in \"800MiB\" or \"10%\"")?;
-    match written.value.parse() {
-        Ok(Size::Bytes(Bytes(0))) => {
-            reader.refuse(&written, format_args!("{:?} is nothing: at least 1B is needed", written.value));
-            None
-        }
-        Ok(size) => Some(size),
-        Err(error) => {
-            reader.refuse(&written, format_args!("{:?} is {error}", written.value));
-            None
-        }
-    }
+    set(&mut history.retention, reader.duration(table, "retention", RETENTION));
+    let size = reader.meaning(table, "max_size", "a size, as in \"256MiB\"", |text| match text.parse() {
+        Ok(Size::Bytes(bytes)) if HISTORY_SIZE.contains(&bytes) => Ok(bytes),
+        Ok(_) => Err("out of range: 1MiB to 1TiB is allowed".to_owned()),
+        Err(error) => Err(ValueError::to_string(&error)),
+    });
+    set(&mut history.max_size, size);
 }
 
 fn profiles_of<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) -> Vec<Profile> {
@@ -286,7 +203,7 @@ fn profile<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, name: Option<&st
     let relaunches = reader.boolean(table, "relaunches").is_some_and(|found| found.value);
     let max_sessions = reader.integer(table, "max_sessions", MAX_SESSIONS);
     let [max_memory, max_process_memory, max_total_memory] =
-        ["max_memory", "max_process_memory", "max_total_memory"].map(|key| size(reader, table, key));
+        ["max_memory", "max_process_memory", "max_total_memory"].map(|key| reader.size(table, key));
     let ways = ways.into_iter().collect::<Option<Vec<_>>>()?;
     let mut profile = Profile::new(name?, ways).ok()?;
     profile.relaunches = relaunches;

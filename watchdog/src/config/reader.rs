@@ -1,10 +1,16 @@
 //! Reads tables of a TOML document and gathers every problem on the way, each with its place.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use super::globs::Globs;
+use super::values::{self, Size, ValueError};
+use crate::engine::id::Bytes;
 
 /// Why a configuration was refused: every problem of the file, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,17 +162,76 @@ impl<'t> Reader<'t> {
         self.value(section, key, expected, DeValue::as_str)
     }
 
+    /// A string that stands for something else: `read` says what, or what it is instead, as in "not a duration".
+    pub(super) fn meaning<T>(
+        &mut self,
+        section: Section<'_, 't>,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let written = self.string(section, key, expected)?;
+        match read(written.value) {
+            Ok(meant) => Some(meant),
+            Err(problem) => {
+                self.refuse(&written, format_args!("{:?} is {problem}", written.value));
+                None
+            }
+        }
+    }
+
+    /// One of these words, with what it stands for.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        section: Section<'_, 't>,
+        key: &str,
+        expected: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        self.meaning(section, key, expected, |text| {
+            let word = words.iter().find(|(word, _)| *word == text);
+            word.map(|(_, meant)| *meant).ok_or_else(|| format!("not {expected}"))
+        })
+    }
+
+    /// A duration from this range.
+    pub(super) fn duration(
+        &mut self,
+        section: Section<'_, 't>,
+        key: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Option<Duration> {
+        self.meaning(section, key, "a duration, as in \"30s\"", |text| {
+            let duration = values::duration(text).map_err(|error| error.to_string())?;
+            if range.contains(&duration) {
+                return Ok(duration);
+            }
+            let (from, to) = (values::show_duration(*range.start()), values::show_duration(*range.end()));
+            Err(format!("out of range: {from} to {to} is allowed"))
+        })
+    }
+
+    /// An amount of memory that is more than none.
+    pub(super) fn size(&mut self, section: Section<'_, 't>, key: &str) -> Option<Size> {
+        self.meaning(section, key, "a size, as in \"800MiB\" or \"10%\"", |text| match text.parse() {
+            Ok(Size::Bytes(Bytes(0))) => Err("nothing: at least 1B is needed".to_owned()),
+            Ok(size) => Ok(size),
+            Err(error) => Err(ValueError::to_string(&error)),
+        })
+    }
+
+    /// Globs, none where the key is missing.
+    pub(super) fn globs(&mut self, section: Section<'_, 't>, key: &str) -> Option<Globs> {
+        let written = self.strings(section, key);
+        Globs::new(written.value.clone()).map_err(|error| self.refuse(&written, error)).ok()
+    }
+
     pub(super) fn boolean(&mut self, section: Section<'_, 't>, key: &str) -> Option<Found<bool>> {
         self.value(section, key, "true or false", DeValue::as_bool)
     }
 
     /// A whole number from this range.
-    pub(super) fn integer(
-        &mut self,
-        section: Section<'_, 't>,
-        key: &str,
-        range: std::ops::RangeInclusive<u32>,
-    ) -> Option<u32> {
+    pub(super) fn integer(&mut self, section: Section<'_, 't>, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         let found = self.value(section, key, &expected, |value| {
             let integer = value.as_integer()?;
@@ -230,6 +295,18 @@ impl Section<'_, '_> {
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
+}
+
+/// Takes what was found, if anything was.
+pub(super) fn set<T>(value: &mut T, found: Option<T>) {
+    if let Some(found) = found {
+        *value = found;
+    }
+}
+
+/// Takes the count that was found, if any was.
+pub(super) fn set_count(value: &mut usize, found: Option<u32>) {
+    set(value, found.and_then(|count| usize::try_from(count).ok()));
 }
 
 fn mismatch(key: &str, expected: &str, value: &DeValue<'_>) -> String {
