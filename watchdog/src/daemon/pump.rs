@@ -136,10 +136,7 @@ impl Pump {
     fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
         let now = clock::now();
         match turn {
-            Turn::Lifecycle(mut events) => match &mut self.stage {
-                Stage::Building(held) => held.append(&mut events),
-                Stage::Checking | Stage::Ready => self.tell_all(events, effects),
-            },
+            Turn::Lifecycle(events) => self.lifecycle(events, effects),
             Turn::Memory(events) => self.tell_all(events, effects),
             Turn::Report(None) => return Err(io::Error::other("every thread that reads the host has ended")),
             Turn::Report(Some(report)) => self.learn(report, effects),
@@ -152,7 +149,12 @@ impl Pump {
                 self.core.answer(now, request, effects);
             }
             Turn::Tick => {
-                self.look_for_unnoticed(effects);
+                // There may be events of which no notice came: rare, see `EventStream`.
+                if let Some(rings) = &mut self.rings {
+                    let mut events = Vec::new();
+                    rings.lifecycle.drain(&mut events);
+                    self.lifecycle(events, effects);
+                }
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
             }
@@ -164,11 +166,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Takes lifecycle events of which no notice came: rare, see [`EventStream`].
-    fn look_for_unnoticed(&mut self, effects: &mut Vec<Effect>) {
-        let Some(rings) = &mut self.rings else { return };
-        let mut events = Vec::new();
-        rings.lifecycle.drain(&mut events);
+    fn lifecycle(&mut self, mut events: Vec<KernelEvent>, effects: &mut Vec<Effect>) {
         match &mut self.stage {
             Stage::Building(held) => held.append(&mut events),
             Stage::Checking | Stage::Ready => self.tell_all(events, effects),

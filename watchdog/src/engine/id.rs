@@ -95,6 +95,12 @@ impl Bytes {
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1024 * 1024))
     }
+
+    /// Whole MiB, as summaries tell them.
+    #[must_use]
+    pub const fn mib(self) -> u64 {
+        self.0 / (1024 * 1024)
+    }
 }
 
 impl std::ops::Add for Bytes {

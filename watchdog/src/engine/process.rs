@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::classify::Program;
+use super::classify;
 use super::deaths::{Note, Trail};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use super::input::{ExitStatus, Image, Inspection, Limits, Memory};
@@ -199,8 +199,6 @@ impl Process {
 
     /// A short name for a person: the script or program, never the arguments.
     pub(super) fn label(&self) -> String {
-        let program = Program::of(&self.image);
-        let name = program.name();
-        if name.is_empty() { self.comm.clone() } else { name.to_owned() }
+        classify::label(&self.image, &self.comm)
     }
 }

@@ -179,6 +179,14 @@ fn says_mcp(name: &str) -> bool {
     words.any(|word| word.eq_ignore_ascii_case("mcp") || word.eq_ignore_ascii_case("fastmcp"))
 }
 
+/// A short name for a person: the script or program, never the arguments.
+#[must_use]
+pub fn label(image: &Image, comm: &str) -> String {
+    let program = Program::of(image);
+    let name = program.name();
+    if name.is_empty() { comm.to_owned() } else { name.to_owned() }
+}
+
 #[cfg(test)]
 mod captured_trees;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::signals::Note;
 use super::trail::Growth;
 use crate::api::{HostThen, ProcessKind};
-use crate::engine::classify::Program;
+use crate::engine::classify;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Ticks, Uid};
 use crate::engine::input::{ExitStatus, HostMemory, Image, Limits};
 use crate::engine::process::Process;
@@ -136,9 +136,7 @@ impl Dead {
 
     /// The program or script, without arguments.
     pub(super) fn name(&self) -> String {
-        let program = Program::of(&self.image);
-        let name = program.name();
-        if name.is_empty() { self.comm.clone() } else { name.to_owned() }
+        classify::label(&self.image, &self.comm)
     }
 }
 

@@ -70,7 +70,7 @@ impl Step<'_> {
         evidence.insert("age_seconds".into(), json!(age));
         evidence.insert("started_by_session".into(), json!(helper.session));
         evidence.insert("charged_to".into(), json!("nobody"));
-        let mib = helper.memory.0 / (1024 * 1024);
+        let mib = helper.memory.mib();
         Some(Observation {
             key: Key { kind: FindingKind::External, about: top.id },
             severity: Severity::Info,

@@ -121,16 +121,15 @@ impl Step<'_> {
         evidence.insert("agents".into(), json!(agents));
         evidence.insert("sessions".into(), json!(sessions));
         evidence.insert("memory_bytes".into(), json!(memory));
-        let mib = |bytes: u64| bytes / (1024 * 1024);
         let summary = match group.what {
             What::Same(_) => {
-                let saved = memory.0.saturating_sub(largest.0);
+                let saved = Bytes(memory.0.saturating_sub(largest.0));
                 evidence.insert("sharing_would_save_bytes".into(), json!(saved));
                 evidence.insert("compared".into(), json!("program and arguments, not the environment"));
-                format!("{count} times the same {name} for {agents} agents: sharing one would save {} MiB", mib(saved))
+                format!("{count} times the same {name} for {agents} agents: sharing one would save {} MiB", saved.mib())
             }
             What::OnePerDirectory => {
-                format!("{count} times {name}, one for each directory that it serves: {} MiB together", mib(memory.0))
+                format!("{count} times {name}, one for each directory that it serves: {} MiB together", memory.mib())
             }
         };
         let listed: Vec<Value> = same

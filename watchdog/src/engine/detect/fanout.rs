@@ -284,9 +284,11 @@ impl Step<'_> {
             format!("{} agents", peak.1)
         };
         let by = starters.first().and_then(|(starter, _)| Some(format!("{} (pid {})", label(starter)?, starter.pid)));
-        let mib = |bytes: Bytes| bytes.0 / (1024 * 1024);
-        let will =
-            if known { format!(", {} MiB when they are like those before them", mib(expected)) } else { String::new() };
+        let will = if known {
+            format!(", {} MiB when they are like those before them", expected.mib())
+        } else {
+            String::new()
+        };
         Observation {
             key: Key { kind: FindingKind::Fanout, about },
             severity: severity(memory, expected, available),
@@ -298,7 +300,7 @@ impl Step<'_> {
                 "{what} within {} s by {}: {} MiB now{will}",
                 config.window.as_secs(),
                 by.unwrap_or_else(|| "a process that is gone".into()),
-                mib(memory)
+                memory.mib()
             ),
             evidence,
             proposal: Proposal::Report,

@@ -294,7 +294,7 @@ impl Step<'_> {
             evidence.insert("kept".into(), Value::Array(kept));
         }
         let (count, noun) = (processes.len(), if processes.len() == 1 { "process" } else { "processes" });
-        let mib = memory.0 / (1024 * 1024);
+        let mib = memory.mib();
         Some(Observation {
             key,
             severity: Severity::Warning,

@@ -216,7 +216,6 @@ impl Step<'_> {
             Limited::Session(session) => format!("session {session}"),
             Limited::Profile(profile) => format!("all sessions of {profile} together"),
         };
-        let mib = |bytes: Bytes| bytes.0 / (1024 * 1024);
         let urgent = passed.value.0 / URGENT_TIMES >= passed.limit.0;
         Some(Observation {
             key: Key { kind: FindingKind::Overlimit, about },
@@ -225,7 +224,7 @@ impl Step<'_> {
             subject: about,
             uid: session.uid,
             cause: self.now,
-            summary: format!("{who}: {} MiB, over the limit of {} MiB", mib(passed.value), mib(passed.limit)),
+            summary: format!("{who}: {} MiB, over the limit of {} MiB", passed.value.mib(), passed.limit.mib()),
             evidence,
             proposal: Proposal::Report,
         })

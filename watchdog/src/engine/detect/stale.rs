@@ -288,7 +288,7 @@ impl Step<'_> {
 
         let total = engine.close_watch.host.total;
         let heavy = total.0 > 0 && memory.0 > total.0 / 100 * HEAVY_PERCENT;
-        let mib = memory.0 / (1024 * 1024);
+        let mib = memory.mib();
         let (count, program) = (stale.len(), &role.program);
         Observation {
             key,

@@ -132,7 +132,7 @@ impl Step<'_> {
             Some((most, path, _)) if *most >= grown.0 / 2 => format!("files in {path}"),
             _ => "shared memory that no process maps".into(),
         };
-        let mib = grown.0 / (1024 * 1024);
+        let mib = grown.mib();
         Observation {
             key: KEY,
             severity: if grown.0 >= total.0 / 100 * HEAVY_PERCENT { Severity::Warning } else { Severity::Info },
