@@ -131,7 +131,6 @@ impl Step<'_> {
         self.external_exit(at, process);
         self.survey_gone(process);
         self.fanout_gone(process);
-        self.engine.overlimit.moved();
     }
 
     pub(super) fn oom(&mut self, oom: Oom) {

@@ -7,13 +7,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Step;
 use super::classify::Program;
 use super::effect::Effect;
 use super::id::{BootTime, Bytes, ProcessId};
 use super::input::Limits;
-use super::process::Process;
-use super::v8;
+use super::{Engine, Step, v8};
 
 /// A process that lives this long is worth a look.
 const WORTH_A_LOOK: Duration = Duration::from_millis(500);
@@ -67,11 +65,17 @@ impl Step<'_> {
                 due.push(process);
             }
         }
-        let again = |process: &&Process| {
-            process.limits_asked.is_some_and(|asked| now.since(asked) >= LOOK_AGAIN)
-                && (process.is_agent() || process.cost() >= LARGE)
-        };
-        due.extend(self.engine.table.living().filter(again).map(|process| process.id));
+        let Engine { table, large, .. } = &mut *self.engine;
+        if large.is_due(table.moves(), now) {
+            for process in table.living().filter(|process| process.is_agent() || process.cost() >= LARGE) {
+                let Some(asked) = process.limits_asked else { continue };
+                let again = asked.plus(LOOK_AGAIN);
+                if again <= now {
+                    due.push(process.id);
+                }
+                large.at(if again <= now { now.plus(LOOK_AGAIN) } else { again });
+            }
+        }
         // One that forked and then executed something waits twice.
         due.sort_unstable();
         due.dedup();

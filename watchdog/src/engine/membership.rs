@@ -271,6 +271,7 @@ impl Step<'_> {
             }
             self.track(mover);
         }
+        self.engine.table.moved();
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += living;
             session.tally.entered += moved;

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use super::Step;
 use super::effect::{Effect, Happening};
-use super::id::{BootTime, Bytes, ProcessId};
+use super::id::{Bytes, ProcessId};
 use super::input::Sample;
 use super::process::Process;
+use super::{Engine, Step};
 
 /// Less than this is not worth a measurement.
 const WORTH_MEASURING: Bytes = Bytes::from_mib(4);
@@ -18,27 +18,6 @@ const WORTH_MEASURING: Bytes = Bytes::from_mib(4);
 const MEASURE_AGAIN: Duration = Duration::from_secs(30);
 /// And for this long however much it moves.
 const MEASURE_AT_MOST: Duration = Duration::from_secs(2);
-
-/// When a process that shares may be due for a measurement. Looking for it means going through the whole table, so that
-/// is not done while everything rests.
-#[derive(Debug, Default)]
-pub(super) struct Sharing {
-    /// Somebody's memory has changed, or somebody came or went.
-    changed: bool,
-    /// When the first of those that were looked at is due.
-    due: Option<BootTime>,
-}
-
-impl Sharing {
-    /// What was concluded of the table does not hold any more.
-    pub(super) fn changed(&mut self) {
-        self.changed = true;
-    }
-
-    fn is_due(&self, now: BootTime) -> bool {
-        self.changed || self.due.is_some_and(|due| now >= due)
-    }
-}
 
 impl Step<'_> {
     pub(super) fn sample(&mut self, sample: Sample) {
@@ -48,9 +27,7 @@ impl Step<'_> {
         }
         let Some(known) = self.engine.table.get_mut(sample.process).filter(|known| known.alive()) else { return };
         // A sample that was taken before an exec is of the program before it.
-        if known.remember(sample.memory) {
-            self.engine.sharing.changed();
-        }
+        let moved = known.remember(sample.memory);
         let cost = known.cost();
         known.trail.pass(sample.at, cost);
         if let Some(ppid) = sample.ppid {
@@ -62,8 +39,10 @@ impl Step<'_> {
         }
         let hung_up = sample.tty == Some(false) && known.inspection.as_deref().is_some_and(|seen| seen.tty);
         let (id, executed) = (known.id, !known.forked);
+        if moved {
+            self.engine.table.moved();
+        }
         self.grew(id, sample.at, cost);
-        self.engine.overlimit.moved();
         self.leak_sample(id, sample.at);
         if hung_up {
             self.terminal_may_be_gone(id);
@@ -86,27 +65,26 @@ impl Step<'_> {
     /// Asks for the proportional memory of those that share and have changed.
     pub(super) fn measure_shared(&mut self) {
         let now = self.now;
-        if !self.engine.sharing.is_due(now) {
+        let Engine { table, sharing, .. } = &mut *self.engine;
+        if !sharing.is_due(table.moves(), now) {
             return;
         }
-        let table = &self.engine.table;
-        let (mut due, mut next) = (Vec::new(), None);
+        let table = &*table;
+        let mut due = Vec::new();
         for process in table.living() {
             if process.memory.charged() < WORTH_MEASURING || !shares(process, |id| table.alive(id)) {
                 continue;
             }
             let moved = process.drift() > process.memory.charged().0 / 20;
             let pause = if moved { MEASURE_AT_MOST } else { MEASURE_AGAIN };
-            let again = match process.shared.asked.map(|asked| asked.plus(pause)) {
-                Some(again) if again > now => again,
+            match process.shared.asked.map(|asked| asked.plus(pause)) {
+                Some(again) if again > now => sharing.at(again),
                 _ => {
                     due.push(process.id);
-                    now.plus(pause)
+                    sharing.at(now.plus(pause));
                 }
-            };
-            next = Some(next.map_or(again, |next| again.min(next)));
+            }
         }
-        self.engine.sharing = Sharing { changed: false, due: next };
         for id in due {
             if let Some(process) = self.engine.table.get_mut(id) {
                 process.shared.asked = Some(now);

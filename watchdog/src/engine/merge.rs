@@ -50,7 +50,7 @@ impl Step<'_> {
         }
 
         self.engine.orphans.changed();
-        self.engine.sharing.changed();
+        self.engine.table.moved();
         // Lineage that came to light may show who was left behind long ago.
         let living: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
         living.into_iter().for_each(|process| self.may_be_orphan(process));

@@ -21,6 +21,7 @@ mod membership;
 mod memory;
 mod merge;
 mod process;
+mod revisit;
 mod session;
 mod standing;
 mod summary;
@@ -39,6 +40,7 @@ use self::finding::{Change, Findings, Key, Observation};
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use self::input::{Input, KernelEvent};
 use self::process::Process;
+use self::revisit::Revisit;
 use self::session::Sessions;
 use self::standing::Standing;
 use self::table::Table;
@@ -68,7 +70,14 @@ pub struct Engine {
     tmpfs: detect::TmpfsWatch,
     leaks: detect::Leaks,
     close_watch: closewatch::CloseWatchState,
-    sharing: memory::Sharing,
+    /// For those that share memory and may be due for a measurement,
+    sharing: Revisit,
+    /// for the ceilings of those that are large,
+    large: Revisit,
+    /// for what takes more than its limit,
+    limited: Revisit,
+    /// and for what each session holds.
+    tallied: Revisit,
     merge: merge::Merge,
     ceilings: limits::Ceilings,
     deaths: deaths::Deaths,
@@ -99,7 +108,10 @@ impl Engine {
             tmpfs: detect::TmpfsWatch::default(),
             leaks: detect::Leaks::default(),
             close_watch: closewatch::CloseWatchState::default(),
-            sharing: memory::Sharing::default(),
+            sharing: Revisit::default(),
+            large: Revisit::default(),
+            limited: Revisit::default(),
+            tallied: Revisit::default(),
             merge: merge::Merge::default(),
             ceilings: limits::Ceilings::default(),
             deaths: deaths::Deaths::default(),
@@ -133,6 +145,8 @@ impl Engine {
     /// Takes a new configuration. What is recognised already stays recognised; what is meant to stay is judged anew.
     pub fn reconfigure(&mut self, now: BootTime, config: Arc<Config>, effects: &mut Vec<Effect>) {
         self.config = config;
+        // What is over a limit depends on it.
+        self.table.moved();
         let mut step = Step { engine: self, now, effects };
         step.judge_all();
         step.review_close_watch();
@@ -197,7 +211,7 @@ impl Step<'_> {
     fn kernel(&mut self, event: KernelEvent) {
         if matches!(event, KernelEvent::Fork(_) | KernelEvent::Exec(_) | KernelEvent::Exit(_)) {
             self.engine.orphans.changed();
-            self.engine.sharing.changed();
+            self.engine.table.moved();
         }
         match event {
             KernelEvent::Fork(fork) => self.fork(fork),

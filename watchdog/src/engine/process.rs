@@ -181,15 +181,16 @@ impl Process {
         }
     }
 
-    /// Takes a new sample of its memory; whether that is another amount than before.
+    /// Takes a new sample of its memory; whether that says anything else than the one before.
     pub(super) fn remember(&mut self, memory: Memory) -> bool {
+        let before = (self.memory, self.peak, self.cost());
         if let Some(part) = memory.proportional {
             self.shared.charged = memory.charged();
             self.shared.proportional = Some(part);
         }
         self.peak = self.peak.max(memory.peak).max(memory.rss());
-        let before = std::mem::replace(&mut self.memory, Memory { proportional: None, ..memory });
-        before.charged() != memory.charged()
+        self.memory = Memory { proportional: None, ..memory };
+        before != (self.memory, self.peak, self.cost())
     }
 
     /// By how much its memory moved since the shared part was last measured, in bytes.

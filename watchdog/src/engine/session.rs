@@ -49,10 +49,6 @@ impl Sessions {
         self.sessions.values()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
-        self.sessions.values_mut()
-    }
-
     pub(super) fn begin(&mut self, root: ProcessId, profile: &str, parent: Option<SessionId>, uid: Uid) -> SessionId {
         self.last += 1;
         let id = SessionId(self.last);

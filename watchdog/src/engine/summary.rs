@@ -1,6 +1,7 @@
 //! What is worth remembering of sessions when they are over, and who holds the most memory at one moment.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::id::{BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
 use super::view::{Naming, shown_finding};
@@ -16,8 +17,6 @@ pub(super) struct Tally {
     pub(super) largest: Bytes,
     /// Processes that it has had, the agent included.
     pub(super) entered: u64,
-    /// What its processes hold together now.
-    now: Bytes,
 }
 
 impl Tally {
@@ -30,15 +29,22 @@ impl Tally {
 impl Step<'_> {
     /// Adds up what each session holds.
     pub(super) fn tally(&mut self) {
-        let Engine { sessions, table, .. } = &mut *self.engine;
-        sessions.iter_mut().for_each(|session| session.tally.now = Bytes(0));
+        let Engine { sessions, table, tallied, .. } = &mut *self.engine;
+        if !tallied.is_due(table.moves(), self.now) {
+            return;
+        }
+        let mut sums: BTreeMap<SessionId, Bytes> = BTreeMap::new();
         for process in table.living() {
+            *sums.entry(process.session).or_default() += process.cost();
             if let Some(session) = sessions.get_mut(process.session) {
-                session.tally.now += process.cost();
                 session.tally.largest = session.tally.largest.max(process.peak);
             }
         }
-        sessions.iter_mut().for_each(|session| session.tally.peak = session.tally.peak.max(session.tally.now));
+        for (session, sum) in sums {
+            if let Some(session) = sessions.get_mut(session) {
+                session.tally.peak = session.tally.peak.max(sum);
+            }
+        }
     }
 }
 
@@ -84,7 +90,7 @@ impl Engine {
     /// The sessions and the processes that hold the most memory now, the largest first; so many of each at most.
     #[must_use]
     pub fn largest(&self, sessions: usize, processes: usize) -> (Vec<SessionMemory>, Vec<ProcessMemory>) {
-        let mut totals = std::collections::BTreeMap::<SessionId, (Bytes, u64)>::new();
+        let mut totals = BTreeMap::<SessionId, (Bytes, u64)>::new();
         let mut heaviest: Vec<(Bytes, ProcessId)> = Vec::new();
         for process in self.table.living() {
             let cost = process.cost();

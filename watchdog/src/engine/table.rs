@@ -23,6 +23,7 @@ pub(super) struct Table {
     by_pid: HashMap<Pid, ProcessId>,
     /// The dead that may go, oldest first.
     leaving: VecDeque<(BootTime, ProcessId)>,
+    moves: u64,
 }
 
 impl Table {
@@ -51,7 +52,18 @@ impl Table {
         self.iter().filter(|process| process.alive())
     }
 
+    /// Counts what may change a sum over the table: who is in it, what they run, and what they hold.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Something about a process has changed that a sum over the table may show.
+    pub(super) fn moved(&mut self) {
+        self.moves += 1;
+    }
+
     pub(super) fn insert(&mut self, mut process: Process) {
+        self.moved();
         let id = process.id;
         // One that was taken for dead and shows up again is still the parent of what it forked.
         if let Some(before) = self.processes.get_mut(&id) {
@@ -93,6 +105,7 @@ impl Table {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive()) else { return false };
         process.life = Life::Dead { at, status, zombie: false };
         process.inspection = None;
+        self.moved();
         self.leaving.push_back((now, id));
         true
     }

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{FindingKind, Severity};
 use crate::config::Profile;
-use crate::engine::Step;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::{Engine, Step};
 
 /// A limit has to be passed for this long: a tool's burst of a second or two is over by then.
 const LASTING: Duration = Duration::from_secs(3);
@@ -26,8 +26,6 @@ const URGENT_TIMES: u64 = 2;
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Overlimit {
     passed: BTreeMap<Limited, Passed>,
-    /// A memory moved since the last look.
-    moved: bool,
     /// Findings that are open.
     open: BTreeSet<ProcessId>,
 }
@@ -59,13 +57,6 @@ struct Taken {
     value: Bytes,
 }
 
-impl Overlimit {
-    /// A memory is not what it was.
-    pub(in crate::engine) fn moved(&mut self) {
-        self.moved = true;
-    }
-}
-
 impl Limited {
     const fn scope(&self) -> &'static str {
         match self {
@@ -78,8 +69,8 @@ impl Limited {
 
 impl Step<'_> {
     pub(in crate::engine) fn tick_overlimit(&mut self) {
-        let moved = std::mem::take(&mut self.engine.overlimit.moved);
-        if !moved && self.engine.overlimit.passed.is_empty() {
+        let Engine { table, overlimit, limited, .. } = &mut *self.engine;
+        if !limited.is_due(table.moves(), self.now) && overlimit.passed.is_empty() {
             return;
         }
         let taken = self.all_limited();
