@@ -113,6 +113,11 @@ impl Findings {
         self.by_key.contains_key(&key)
     }
 
+    /// How bad an open finding is.
+    pub(super) fn severity(&self, key: Key) -> Option<Severity> {
+        Some(self.open.get(self.by_key.get(&key)?)?.seen.severity)
+    }
+
     pub(super) fn get(&self, id: FindingId) -> Option<&Finding> {
         self.open.get(&id).or_else(|| self.closed.iter().rev().find(|finding| finding.id == id))
     }

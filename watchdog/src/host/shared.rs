@@ -49,7 +49,7 @@ impl SharedSchedule {
     /// A measurement was made, and took this long.
     pub fn measured(&mut self, now: BootTime, process: ProcessId, cost: Duration) {
         let pause = cost.saturating_mul(PAUSE);
-        let saved_since = BootTime(now.0.saturating_sub(u64::try_from(SAVED_MAX.as_nanos()).unwrap_or(u64::MAX)));
+        let saved_since = now.minus(SAVED_MAX);
         self.paid = self.paid.max(saved_since).plus(pause);
         self.resting.insert(process, now.plus(pause.max(REST)));
     }

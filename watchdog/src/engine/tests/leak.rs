@@ -129,6 +129,21 @@ fn a_leak_that_becomes_a_plateau_is_shown_as_one_and_then_closed() {
 }
 
 #[test]
+fn a_plateau_on_which_memory_sways_is_shown_as_one_too() {
+    let mut world = world();
+    let helper = helper(&mut world);
+    let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
+    let top = number(&leak, "memory_bytes") / 1_048_576.0;
+    for second in 0..60 {
+        pass(&mut world, SECOND);
+        world.memory(helper, Bytes::from_mib(top as u64 - second % 2));
+    }
+    let open = world.open(FindingKind::Leak);
+    assert!(number(&open[0], "plateau_seconds") >= 50.0, "{open:#?}");
+    assert_eq!(open[0].evidence["seconds_to_limit"], json!(null));
+}
+
+#[test]
 fn a_leak_is_over_when_memory_is_given_back() {
     let mut world = world();
     let helper = helper(&mut world);

@@ -9,7 +9,7 @@ use super::group::Groups;
 use super::limits::Cgroups;
 use super::series::Demand;
 use super::watch::{Change, Watch};
-use crate::api::{FindingKind, Severity};
+use crate::api::FindingKind;
 use crate::config;
 use crate::engine::Step;
 use crate::engine::finding::Key;
@@ -18,7 +18,8 @@ use crate::engine::process::Process;
 
 /// A process that never holds this much is not watched: a finding takes four times as much.
 const WORTH_WATCHING: Bytes = Bytes::from_mib(8);
-/// Open findings are brought up to date this often when no sample comes.
+/// Open findings are brought up to date this often: how long memory has been flat, and what is left of it, change by
+/// themselves.
 const REFRESH: Duration = Duration::from_secs(3);
 /// Ticks come at least every second: after so long without one the host slept, or nothing was sampled.
 const ASLEEP: Duration = Duration::from_secs(10);
@@ -44,9 +45,7 @@ pub(super) struct Watched {
     pub(super) session: SessionId,
     /// What it runs: a role is the helpers of a session that run the same.
     pub(super) program: Arc<str>,
-    pub(super) began: BootTime,
     pub(super) peak: Bytes,
-    pub(super) severity: Severity,
 }
 
 impl Leaks {
@@ -66,9 +65,9 @@ impl Step<'_> {
             let (last, awake) = (watched.watch.series().last(), self.engine.leaks.awake);
             // Who is not sampled has not moved, until about the last time that everybody was looked at.
             let interval = self.engine.config.tracking.sample_interval;
-            let quiet = BootTime(at.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)));
+            let quiet = at.minus(interval);
             let held = (last >= awake && quiet > last).then_some(quiet);
-            self.judge_leak(process, memory, |watch, ceilings, demand| {
+            self.judge_leak(process, |watch, ceilings, demand| {
                 let before = held.and_then(|held| watch.hold(held, ceilings, demand));
                 watch.push(at, memory, ceilings, demand).or(before)
             });
@@ -77,9 +76,7 @@ impl Step<'_> {
                 watch: Box::new(Watch::new(at, memory)),
                 session: known.session,
                 program: known.label().into(),
-                began: at,
                 peak: memory,
-                severity: Severity::Info,
             };
             self.join_role(&watched);
             self.engine.leaks.processes.insert(process, watched);
@@ -105,18 +102,13 @@ impl Step<'_> {
         leaks.ticked = now;
         if now.since(leaks.refreshed) >= REFRESH {
             leaks.refreshed = now;
-            self.sum_up_cgroups();
-            let leaks = &self.engine.leaks;
-            let quiet = |watched: &Watched| {
-                watched.watch.found().is_some() && now.since(watched.watch.series().last()) >= REFRESH
-            };
-            let due = leaks.processes.iter().filter(|(_, watched)| quiet(watched));
-            let due: Vec<ProcessId> = due.map(|(process, _)| *process).collect();
-            for process in due {
-                let Some(known) = self.engine.table.alive(process) else { continue };
-                let memory = known.memory.charged();
-                self.judge_leak(process, memory, |watch, ceilings, demand| {
-                    watch.hold(now, ceilings, demand).or(Some(Change::Moved))
+            let open = leaks.processes.iter().filter(|(_, watched)| watched.watch.found().is_some());
+            let open: Vec<ProcessId> = open.map(|(process, _)| *process).collect();
+            for process in open {
+                self.judge_leak(process, |watch, ceilings, demand| {
+                    let quiet = now.since(watch.series().last()) >= REFRESH;
+                    let held = if quiet { watch.hold(now, ceilings, demand) } else { None };
+                    held.or(Some(Change::Moved))
                 });
             }
         }
@@ -124,15 +116,14 @@ impl Step<'_> {
     }
 
     /// Lets a watch take something, and says what it found.
-    fn judge_leak(
-        &mut self,
-        process: ProcessId,
-        memory: Bytes,
-        take: impl FnOnce(&mut Watch, &Ceilings, Demand) -> Option<Change>,
-    ) {
+    fn judge_leak(&mut self, process: ProcessId, take: impl FnOnce(&mut Watch, &Ceilings, Demand) -> Option<Change>) {
         let mut demand = self.leak_demand();
         let Some(known) = self.engine.table.alive(process) else { return };
-        let session = known.session;
+        if known.limits.as_deref().is_some_and(|limits| limits.cgroup.is_some()) {
+            self.sum_up_cgroups();
+        }
+        let Some(known) = self.engine.table.alive(process) else { return };
+        let (session, memory) = (known.session, known.memory.charged());
         let ceilings = self.leak_ceilings(known);
         let elders =
             self.engine.leaks.processes.get(&process).and_then(|watched| self.engine.leaks.groups.elders(watched));
@@ -142,13 +133,10 @@ impl Step<'_> {
         let Some(watched) = self.engine.leaks.processes.get_mut(&process) else { return };
         watched.peak = watched.peak.max(memory);
         watched.session = session;
-        let change = take(&mut watched.watch, &ceilings, demand);
-        match change {
-            Some(Change::Opened | Change::Moved) if watched.watch.found().is_some() => {
-                self.report_process_leak(process, &ceilings);
-            }
+        match take(&mut watched.watch, &ceilings, demand) {
+            Some(Change::Opened | Change::Moved) => self.report_process_leak(process, &ceilings),
             Some(Change::Closed(because)) => self.close(leak_key(process), because),
-            Some(Change::Opened | Change::Moved) | None => {}
+            None => {}
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::feed::{Watched, leak_key};
 use super::series::Demand;
 use super::watch::{Change, Watch};
-use crate::api::{ProcessKind, Severity};
+use crate::api::ProcessKind;
 use crate::engine::Step;
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
 use crate::engine::input::ExitStatus;
@@ -33,6 +33,9 @@ const SHORT_LIFE: Duration = Duration::from_secs(900);
 /// So many of them, and so much more than they took is still like them.
 const ELDERS: u32 = 2;
 const LIKE_ELDERS: f64 = 1.25;
+
+/// Why a group's finding closes when somebody says it better.
+const EXPLAINED: &str = "one of its processes leaks";
 
 /// A session, and the program that the role's players run.
 type RoleKey = (SessionId, Arc<str>);
@@ -71,7 +74,6 @@ pub(super) struct Group {
     pub(super) watch: Option<Box<Watch>>,
     /// The process that the open finding is about.
     pub(super) about: Option<ProcessId>,
-    pub(super) severity: Option<Severity>,
 }
 
 /// What a group holds at one moment.
@@ -128,7 +130,7 @@ impl Groups {
     pub(super) fn lost(&mut self, watched: &Watched, status: Option<ExitStatus>, now: BootTime) {
         let Some(role) = self.roles.get_mut(&(watched.session, Arc::clone(&watched.program))) else { return };
         role.played = now;
-        let short = now.since(watched.began) <= SHORT_LIFE;
+        let short = now.since(watched.watch.series().began()) <= SHORT_LIFE;
         if short && matches!(status, Some(ExitStatus::Code(_))) {
             role.elders.count += 1;
             role.elders.largest = role.elders.largest.max(watched.peak);
@@ -173,7 +175,7 @@ impl Step<'_> {
             group: Group::default(),
             elders: Elders::default(),
             instances: 0,
-            played: watched.began,
+            played: watched.watch.series().began(),
         });
         role.instances += 1;
     }
@@ -284,27 +286,26 @@ impl Step<'_> {
         match (found && !sum.explained, sum.members.first()) {
             (true, Some(oldest)) => {
                 let about = *group.about.get_or_insert(*oldest);
+                // A role says it better than its session, and both may be about the same process.
+                if let Scope::Role(session, _) = scope {
+                    self.yield_group(&Scope::Session(*session), EXPLAINED);
+                }
                 self.report_group_leak(scope, about, &sum.members, sum.memory);
             }
-            _ => {
-                if let Some(about) = group.about.take() {
-                    group.severity = None;
-                    let explained = "one of its processes leaks";
-                    self.close(leak_key(about), because.unwrap_or(if sum.explained { explained } else { "gone" }));
-                }
-            }
+            _ => self.yield_group(scope, because.unwrap_or(if sum.explained { EXPLAINED } else { "gone" })),
         }
     }
 
     /// A process leaks: what was said of its role and session was this.
     pub(super) fn groups_yield(&mut self, session: SessionId, program: &Arc<str>) {
         for scope in [Scope::Role(session, Arc::clone(program)), Scope::Session(session)] {
-            if let Some(group) = self.engine.leaks.groups.get_mut(&scope)
-                && let Some(about) = group.about.take()
-            {
-                group.severity = None;
-                self.close(leak_key(about), "one of its processes leaks");
-            }
+            self.yield_group(&scope, EXPLAINED);
+        }
+    }
+
+    fn yield_group(&mut self, scope: &Scope, because: &'static str) {
+        if let Some(about) = self.engine.leaks.groups.get_mut(scope).and_then(|group| group.about.take()) {
+            self.close(leak_key(about), because);
         }
     }
 }

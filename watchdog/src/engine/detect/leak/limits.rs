@@ -1,11 +1,12 @@
 //! The ceilings of a process, a role or a session, as the engine knows them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::ceiling::{Ceilings, Limit};
-use crate::engine::Step;
-use crate::engine::id::Bytes;
+use crate::engine::id::{BootTime, Bytes};
 use crate::engine::process::Process;
+use crate::engine::{Engine, Step};
 
 /// V8's limit is on its old generation. A node process that reaches it holds a fiftieth and this much more: measured at
 /// limits of 200 MiB and 4 GiB.
@@ -13,16 +14,27 @@ const BESIDES_HEAP: Bytes = Bytes::from_mib(20);
 /// Beyond this many times of that, what grows is not the heap, and its limit ends nothing.
 const NOT_THE_HEAP: f64 = 1.25;
 
+/// A sum of what a cgroup holds stands for this long.
+const SUM_AGAIN: Duration = Duration::from_secs(3);
+
 /// What the processes of all sessions hold in each cgroup that limits any.
 #[derive(Debug, Default)]
-pub(super) struct Cgroups(BTreeMap<String, Bytes>);
+pub(super) struct Cgroups {
+    sums: BTreeMap<String, Bytes>,
+    summed: BootTime,
+}
 
 impl Step<'_> {
-    /// Sums up the cgroups. Page cache is a part of what they hold, and is given up before anybody is killed: it does not
-    /// count, so the kernel's own sum is of no use.
+    /// Sums up the cgroups, unless that was done a moment ago. Page cache is a part of what they hold, and is given up
+    /// before anybody is killed: it does not count, so the kernel's own sum is of no use.
     pub(super) fn sum_up_cgroups(&mut self) {
+        let Engine { table, leaks, .. } = &mut *self.engine;
+        if self.now.since(leaks.cgroups.summed) < SUM_AGAIN {
+            return;
+        }
+        leaks.cgroups.summed = self.now;
         let mut sums = BTreeMap::new();
-        for process in self.engine.table.living() {
+        for process in table.living() {
             if let Some(cgroup) = process.limits.as_deref().and_then(|limits| limits.cgroup.as_ref()) {
                 match sums.get_mut(&cgroup.path) {
                     Some(sum) => *sum += process.cost(),
@@ -30,7 +42,7 @@ impl Step<'_> {
                 }
             }
         }
-        self.engine.leaks.cgroups = Cgroups(sums);
+        leaks.cgroups.sums = sums;
     }
 
     pub(super) fn leak_ceilings(&self, process: &Process) -> Ceilings {
@@ -46,7 +58,7 @@ impl Step<'_> {
         }
         let limits = process.limits.as_deref();
         if let Some(cgroup) = limits.and_then(|limits| limits.cgroup.as_ref()) {
-            let together = self.engine.leaks.cgroups.0.get(&cgroup.path).copied().unwrap_or_default();
+            let together = self.engine.leaks.cgroups.sums.get(&cgroup.path).copied().unwrap_or_default();
             ceilings.add(Limit::Cgroup, cgroup.max, left(cgroup.max, together.max(memory)));
         }
         if let Some(heap) = limits.and_then(|limits| limits.v8_heap) {

@@ -13,6 +13,7 @@ use crate::api::Severity;
 use crate::engine::Step;
 use crate::engine::finding::{Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::units::span;
 
 /// A severity that was reached is left only when there is this many times as much time: rates sway.
 const CALMER: f64 = 1.5;
@@ -63,13 +64,13 @@ impl Told<'_> {
 
     fn summary(&self, who: &str) -> String {
         let growth = &self.found.growth;
-        let since = minutes(self.now.since(self.found.began));
+        let since = span(self.now.since(self.found.began));
         let begin = format!("{who} grows by {} since {since}", rate(growth.rate));
         if self.is_flat() {
             return format!(
                 "{who} grew by {}, and has been flat for {}",
                 rate(growth.rate),
-                minutes(self.found.plateau(self.now))
+                span(self.found.plateau(self.now))
             );
         }
         let Some((nearest, left)) = self.nearest.zip(self.seconds_left()) else { return begin };
@@ -79,15 +80,21 @@ impl Told<'_> {
             Limit::V8Heap => "the limit of its heap",
             Limit::Host => "the end of the host's memory",
         };
-        format!("{begin}, and reaches {ceiling} in {}", minutes(Duration::from_secs_f64(left.min(1e9))))
+        format!("{begin}, and reaches {ceiling} in {}", span(Duration::from_secs_f64(left.min(1e9))))
     }
 }
 
 impl Step<'_> {
     pub(super) fn report_process_leak(&mut self, process: ProcessId, ceilings: &Ceilings) {
         let Some(watched) = self.engine.leaks.processes.get(&process) else { return };
+        let (session, program) = (watched.session, Arc::clone(&watched.program));
+        if watched.watch.found().is_none() {
+            return;
+        }
+        // Before its own is told: theirs may be about the same process.
+        self.groups_yield(session, &program);
+        let Some(watched) = self.engine.leaks.processes.get(&process) else { return };
         let (Some(found), Some(known)) = (watched.watch.found(), self.engine.table.alive(process)) else { return };
-        let (session, program) = (known.session, Arc::clone(&watched.program));
         let nearest = ceilings.nearest();
         let told = Told { scope: "process", found, memory: known.memory.charged(), nearest, now: self.now };
         let mut evidence = told.evidence();
@@ -100,7 +107,7 @@ impl Step<'_> {
             evidence.insert("earlier_instances".into(), json!(elders.count));
             evidence.insert("earlier_largest_bytes".into(), json!(elders.largest));
         }
-        let severity = self.leak_severity(told.seconds_left(), Some(watched.severity));
+        let severity = self.leak_severity(process, told.seconds_left());
         let seen = Observation {
             key: leak_key(process),
             severity,
@@ -112,10 +119,6 @@ impl Step<'_> {
             evidence,
             proposal: Proposal::Report,
         };
-        self.groups_yield(session, &program);
-        if let Some(watched) = self.engine.leaks.processes.get_mut(&process) {
-            watched.severity = severity;
-        }
         self.observe(seen);
     }
 
@@ -146,7 +149,7 @@ impl Step<'_> {
         if let Scope::Role(_, program) = scope {
             evidence.insert("program".into(), json!(&**program));
         }
-        let severity = self.leak_severity(told.seconds_left(), group.severity);
+        let severity = self.leak_severity(about, told.seconds_left());
         let seen = Observation {
             key: leak_key(about),
             severity,
@@ -158,9 +161,6 @@ impl Step<'_> {
             evidence,
             proposal: Proposal::Report,
         };
-        if let Some(group) = self.engine.leaks.groups.get_mut(scope) {
-            group.severity = Some(severity);
-        }
         self.observe(seen);
     }
 
@@ -168,9 +168,10 @@ impl Step<'_> {
         self.engine.agent_of(session).map_or_else(|| "an agent that is gone".to_owned(), |agent| agent.label())
     }
 
-    /// By the time that is left.
-    fn leak_severity(&self, seconds_left: Option<f64>, before: Option<Severity>) -> Severity {
+    /// By the time that is left, and by what its finding says so far.
+    fn leak_severity(&self, about: ProcessId, seconds_left: Option<f64>) -> Severity {
         let leaks = &self.engine.config.leaks;
+        let before = self.engine.findings.severity(leak_key(about));
         let Some(left) = seconds_left else { return Severity::Info };
         let within = |bound: Duration, severity: Severity| {
             let factor = if before.is_some_and(|before| before >= severity) { CALMER } else { 1.0 };
@@ -199,16 +200,5 @@ fn rate(bytes_per_second: f64) -> String {
         format!("{:.1} MiB a minute", mib * 60.0)
     } else {
         format!("{:.1} MiB an hour", mib * 3_600.0)
-    }
-}
-
-/// In whole units, two at most.
-fn minutes(span: Duration) -> String {
-    let seconds = span.as_secs();
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m", seconds / 60),
-        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
     }
 }

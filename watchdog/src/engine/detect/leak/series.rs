@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::envelope::{Rising, rising};
 use super::floors::{Floors, Scales, window};
 use super::rise::{Rise, Running};
+use super::slope::Slope;
 use super::teeth::Teeth;
 use crate::engine::id::{BootTime, Bytes};
 
@@ -128,6 +129,12 @@ impl Series {
         (running.grown > tooth).then(|| Growth::from(running))
     }
 
+    /// When the first sample was taken.
+    #[must_use]
+    pub fn began(&self) -> BootTime {
+        self.began
+    }
+
     /// When the last sample was taken.
     #[must_use]
     pub fn last(&self) -> BootTime {
@@ -158,9 +165,8 @@ impl Due {
     }
 }
 
-impl From<Rising> for Growth {
-    fn from(rising: Rising) -> Self {
-        let Rising { slope, from, grown, time, bent, times } = rising;
+impl Growth {
+    fn of(slope: Slope, from: f64, grown: f64, time: f64, confidence: f64) -> Self {
         Self {
             rate: per_second(slope.median),
             low: per_second(slope.low),
@@ -168,8 +174,15 @@ impl From<Rising> for Growth {
             window: span(time),
             grown: bytes(grown),
             from: bytes(from),
-            confidence: (1.0 - bent) * (1.0 - 0.4 / times.max(1.0)),
+            confidence,
         }
+    }
+}
+
+impl From<Rising> for Growth {
+    fn from(rising: Rising) -> Self {
+        let Rising { slope, from, grown, time, bent, times } = rising;
+        Self::of(slope, from, grown, time, (1.0 - bent) * (1.0 - 0.4 / times.max(1.0)))
     }
 }
 
@@ -177,15 +190,7 @@ impl From<Running> for Growth {
     fn from(running: Running) -> Self {
         let Running { slope, from, grown, time } = running;
         let steady = if slope.high > 0.0 { slope.low / slope.high } else { 0.0 };
-        Self {
-            rate: per_second(slope.median),
-            low: per_second(slope.low),
-            high: per_second(slope.high),
-            window: span(time),
-            grown: bytes(grown),
-            from: bytes(from),
-            confidence: 0.5 + 0.4 * steady,
-        }
+        Self::of(slope, from, grown, time, 0.5 + 0.4 * steady)
     }
 }
 

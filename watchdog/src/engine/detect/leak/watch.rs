@@ -107,9 +107,7 @@ impl Watch {
 
 impl Found {
     fn new(growth: Growth, now: BootTime, memory: Bytes) -> Self {
-        let window = u64::try_from(growth.window.as_nanos()).unwrap_or(u64::MAX);
-        let began = BootTime(now.0.saturating_sub(window));
-        Self { growth, seen: now, began, from: growth.from, peak: (now, memory) }
+        Self { growth, seen: now, began: now.minus(growth.window), from: growth.from, peak: (now, memory) }
     }
 
     /// How long memory has not been higher than before.
