@@ -74,6 +74,16 @@ fn a_run_is_framed_by_its_beginning_and_its_end() {
 }
 
 #[test]
+fn a_run_that_nobody_stops_has_what_waits_written_and_no_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (historian, ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
+    historian.write("2026-01-02T00:00:00Z".to_owned(), None, numbered(1).what);
+    drop(historian);
+    ended.blocking_recv().unwrap();
+    assert_eq!((comms(dir.path()), records(dir.path()).len()), (names(1..2), 2), "its beginning, and the record");
+}
+
+#[test]
 fn a_record_is_in_the_file_before_it_is_a_second_old() {
     let dir = tempfile::tempdir().unwrap();
     let (historian, _ended) = start(Origin::now(dir.path()), LIMITS).unwrap();

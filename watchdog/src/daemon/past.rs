@@ -60,6 +60,10 @@ pub(super) async fn history(
 fn send(mut lines: history::Lines<std::fs::File>, selection: &Selection, frames: &mpsc::Sender<Bytes>) {
     let mut frame = Vec::new();
     loop {
+        // Where nothing is to be shown, nothing is sent that would tell of it.
+        if frames.is_closed() {
+            return;
+        }
         let found = match lines.next() {
             Ok(Some(found)) => found,
             Ok(None) => break,
