@@ -205,6 +205,42 @@ fn a_full_disk_loses_history_only_and_leaves_no_half_of_a_record() {
 }
 
 #[test]
+fn a_disk_that_is_full_at_the_start_costs_one_look_at_the_file_and_no_record() {
+    small_disk(|dir| {
+        let ballast = dir.join("ballast");
+        fs::write(&ballast, vec![1; 64 << 10]).unwrap();
+        let mut before = writer(dir);
+        let mut number = 0;
+        while before.trouble_now().is_none() {
+            before.take(&numbered(number));
+            before.flush();
+            number += 1;
+            assert!(number < 100_000, "the disk is never full");
+        }
+        drop(before);
+        let written = records(dir).len();
+
+        // Its first record is longer than the one for which there was no room.
+        let mut writer = writer(dir);
+        writer.take(&numbered(number));
+        let problem = writer.trouble_now().unwrap();
+        assert!(problem.contains("No space left"), "{problem}");
+        assert!(writer.store.is_some(), "the file stays open");
+        assert_eq!(records(dir).len(), written);
+
+        fs::remove_file(&ballast).unwrap();
+        writer.flush();
+        writer.flush();
+
+        assert_eq!((writer.trouble_now(), writer.lost()), (None, 0));
+        let records = records(dir);
+        assert!(matches!(&records[written].what, Past::DaemonStarted { .. }), "{:?}", records[written]);
+        assert_eq!(comm(records[written + 1].clone()), Some(number.to_string()));
+        assert_eq!(records.len(), written + 2);
+    });
+}
+
+#[test]
 fn a_disk_that_becomes_read_only_is_survived_and_so_is_its_return() {
     use rustix::mount::{MountFlags, mount_remount};
     small_disk(|dir| {
