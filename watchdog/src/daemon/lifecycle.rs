@@ -72,7 +72,7 @@ async fn live(
     if let Some(exposition) = exposition {
         tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
     }
-    let serving = socket.serve(asker.clone(), metrics);
+    let serving = socket.serve(asker.clone(), metrics, Arc::clone(history.origin()));
     tokio::pin!(serving);
     let mut reload = Reload { options, running: config, asker };
     let mut ready = Some(owner.ready);
