@@ -24,7 +24,7 @@ pub mod engine;
 pub mod history;
 pub mod host;
 pub mod kernel;
-
+mod lock_file;
 pub mod recording;
 mod signals;
 mod units;

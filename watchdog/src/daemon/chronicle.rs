@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::historian::{Historian, Origin};
+use super::historian::Historian;
 use crate::api::{ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Subject};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -34,11 +34,6 @@ impl Chronicle {
     /// One that writes there.
     pub(super) fn new(history: Historian) -> Self {
         Self { history, next_host: Cell::default() }
-    }
-
-    /// Where the history is, and which run this is.
-    pub(super) fn origin(&self) -> Origin {
-        (**self.history.origin()).clone()
     }
 
     /// How the writing goes.

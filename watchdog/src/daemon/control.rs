@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::door::Door;
+use super::historian::Origin;
 use super::http::{self, Refusal, json};
 use super::lines::Lines;
 use super::metrics::{DOOR_CONTROL, Metrics};
@@ -75,8 +76,8 @@ impl ControlSocket {
     }
 
     /// Serves whoever connects, for ever.
-    pub(super) async fn serve(&self, asker: Asker, metrics: Arc<Metrics>) {
-        let router = router(asker);
+    pub(super) async fn serve(&self, asker: Asker, metrics: Arc<Metrics>, origin: Arc<Origin>) {
+        let router = router(asker, origin);
         let door = Door::default();
         loop {
             match self.listener.accept().await {
@@ -124,7 +125,7 @@ fn no_room() -> String {
     format!("{head}content-length: {length}\r\n\r\n{NO_ROOM}")
 }
 
-fn router(asker: Asker) -> Router {
+fn router(asker: Asker, origin: Arc<Origin>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/tree", get(tree))
@@ -139,6 +140,7 @@ fn router(asker: Asker) -> Router {
         })
         .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, format!("no such path; there are: {PATHS}")) })
         .layer(DefaultBodyLimit::max(BODY))
+        .layer(Extension(origin))
         .with_state(asker)
 }
 

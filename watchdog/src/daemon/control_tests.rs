@@ -1,6 +1,5 @@
 use super::*;
 use crate::api::{Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Tree};
-use crate::daemon::historian::Origin;
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request;
 use crate::engine::effect::{Happening, JournalEntry};
@@ -58,7 +57,8 @@ impl Fixture {
         });
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let front = asker.clone();
-        tokio::spawn(async move { socket.serve(front, Arc::new(Metrics::new().unwrap())).await });
+        let (metrics, origin) = (Arc::new(Metrics::new().unwrap()), Arc::new(history_of_the_test()));
+        tokio::spawn(async move { socket.serve(front, metrics, origin).await });
         Self { dir, events, asker }
     }
 
@@ -109,7 +109,6 @@ fn answer(request: Request, journal: &mut Journal) {
         Request::Adopt(_, Subject::Pid(2), reply) => reply.send(Err(AdoptError::NotYours)).unwrap(),
         Request::Adopt(_, Subject::Pid(pid), reply) => reply.send(Err(AdoptError::NoProcess(pid))).unwrap(),
         Request::Adopt(_, Subject::Session(id), reply) => reply.send(Err(AdoptError::NoSession(id))).unwrap(),
-        Request::History(reply) => reply.send(history_of_the_test()).unwrap(),
         Request::Ready(reply) => reply.send(true).unwrap(),
         other => panic!("nobody here answers {other:?}"),
     }

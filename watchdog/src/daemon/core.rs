@@ -154,7 +154,6 @@ impl Core {
                 drop(reply.send(adopted));
             }
             Request::Scrape(reply) => drop(reply.send(self.scrape())),
-            Request::History(reply) => drop(reply.send(self.chronicle.origin())),
             Request::Ready(reply) => drop(reply.send(self.facts.ready)),
             Request::Reconfigure { config, text, reply } => {
                 if let Some(recorder) = &mut self.recorder {

@@ -157,6 +157,8 @@ struct Writer {
     progress: Arc<Progress>,
     limits: Limits,
     store: Option<Store>,
+    /// This run is named in the file that is open.
+    begun: bool,
     pending: Pending,
     /// When the next batch is due, if anything waits.
     due: Option<Instant>,
@@ -166,7 +168,7 @@ struct Writer {
 impl Writer {
     fn new(origin: Arc<Origin>, progress: Arc<Progress>, limits: Limits) -> Self {
         let (pending, retire_at) = (Pending::default(), Instant::now());
-        Self { origin, progress, limits, store: None, pending, due: Some(Instant::now()), retire_at }
+        Self { origin, progress, limits, store: None, begun: false, pending, due: Some(Instant::now()), retire_at }
     }
 
     fn run(&mut self, inbox: &Receiver<Message>) {
@@ -230,13 +232,14 @@ impl Writer {
             Some(store) => store,
             None => self.open()?,
         };
-        let result = self.write(&mut store);
+        // Whatever fails, the store stays open: to open it is to read the whole file.
+        let result = self.begin(&mut store).and_then(|()| self.write(&mut store));
         self.progress.bytes.store(store.bytes(), Relaxed);
         self.store = Some(store);
         result
     }
 
-    /// Opens the file, and names this run in it before anything else of it is there.
+    /// Opens the file, and repairs it where it must be.
     fn open(&mut self) -> Result<Store, StoreError> {
         let (mut store, repairs) = Store::open(&self.origin.state_dir)?;
         let file = self.origin.state_dir.join(history::FILE);
@@ -260,11 +263,21 @@ impl Writer {
         if damaged && let Err(error) = store.retire(&self.limits, wall_clock()) {
             tracing::warn!("the damaged lines stay where they are: {error}");
         }
+        self.begun = false;
+        Ok(store)
+    }
+
+    /// Names this run in the file before anything else of it is there.
+    fn begin(&mut self, store: &mut Store) -> Result<(), StoreError> {
+        if self.begun {
+            return Ok(());
+        }
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let boot_id = self.origin.boot_id.clone();
         let started = self.of_this_run(Past::DaemonStarted { version, pid: std::process::id(), boot_id });
         store.append(&line::encode(&Record { at: self.origin.run.clone(), ..started }))?;
-        Ok(store)
+        self.begun = true;
+        Ok(())
     }
 
     fn write(&mut self, store: &mut Store) -> Result<(), StoreError> {

@@ -74,6 +74,16 @@ fn a_run_is_framed_by_its_beginning_and_its_end() {
 }
 
 #[test]
+fn a_run_that_nobody_stops_has_what_waits_written_and_no_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (historian, ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
+    historian.write("2026-01-02T00:00:00Z".to_owned(), None, numbered(1).what);
+    drop(historian);
+    ended.blocking_recv().unwrap();
+    assert_eq!((comms(dir.path()), records(dir.path()).len()), (names(1..2), 2), "its beginning, and the record");
+}
+
+#[test]
 fn a_record_is_in_the_file_before_it_is_a_second_old() {
     let dir = tempfile::tempdir().unwrap();
     let (historian, _ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
@@ -191,6 +201,42 @@ fn a_full_disk_loses_history_only_and_leaves_no_half_of_a_record() {
 
         assert_eq!((writer.trouble_now(), writer.lost()), (None, 0));
         assert_eq!(comms(dir), names(0..number + 1), "what waited was written, in its order");
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_start_costs_one_look_at_the_file_and_no_record() {
+    small_disk(|dir| {
+        let ballast = dir.join("ballast");
+        fs::write(&ballast, vec![1; 64 << 10]).unwrap();
+        let mut before = writer(dir);
+        let mut number = 0;
+        while before.trouble_now().is_none() {
+            before.take(&numbered(number));
+            before.flush();
+            number += 1;
+            assert!(number < 100_000, "the disk is never full");
+        }
+        drop(before);
+        let written = records(dir).len();
+
+        // Its first record is longer than the one for which there was no room.
+        let mut writer = writer(dir);
+        writer.take(&numbered(number));
+        let problem = writer.trouble_now().unwrap();
+        assert!(problem.contains("No space left"), "{problem}");
+        assert!(writer.store.is_some(), "the file stays open");
+        assert_eq!(records(dir).len(), written);
+
+        fs::remove_file(&ballast).unwrap();
+        writer.flush();
+        writer.flush();
+
+        assert_eq!((writer.trouble_now(), writer.lost()), (None, 0));
+        let records = records(dir);
+        assert!(matches!(&records[written].what, Past::DaemonStarted { .. }), "{:?}", records[written]);
+        assert_eq!(comm(records[written + 1].clone()), Some(number.to_string()));
+        assert_eq!(records.len(), written + 2);
     });
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::control::ControlSocket;
 use super::exposition::Exposition;
-use super::historian::{self, Historian, Origin};
+use super::historian::{self, Origin};
 use super::lock::RuntimeDir;
 use super::metrics::Metrics;
 use super::options::{DEFAULT_CONFIG, Listen, Options};
@@ -40,7 +40,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
     let recording = wish.map(|wish| recorder::start(wish, &config, &text)).transpose()?;
-    runtime.block_on(live(options, config, recording, &dir))
+    let ended = runtime.block_on(live(options, config, recording, &dir));
+    // Somebody's reading of the history ends with the process if not before: a slow disk holds up no stop.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn live(
@@ -69,7 +72,7 @@ async fn live(
     if let Some(exposition) = exposition {
         tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
     }
-    let serving = socket.serve(asker.clone(), metrics);
+    let serving = socket.serve(asker.clone(), metrics, Arc::clone(history.origin()));
     tokio::pin!(serving);
     let mut reload = Reload { options, running: config, asker };
     let mut ready = Some(owner.ready);
@@ -77,6 +80,9 @@ async fn live(
         tokio::select! {
             () = &mut serving => anyhow::bail!("the control socket has closed"),
             result = &mut owner.ended => {
+                // It has not been stopped: what waits is written, and no end.
+                drop(history);
+                written(history_ended).await;
                 return Err(result.map_or_else(|_| anyhow::anyhow!("it died"), |error| anyhow::anyhow!(error)))
                     .context("the task that follows processes has ended");
             }
@@ -92,7 +98,8 @@ async fn live(
                     // It may have ended by itself this very moment.
                     let _ = owner.stop.send(());
                     let _ = tokio::time::timeout(STOP_PATIENCE, owner.ended).await;
-                    close(&history, history_ended).await;
+                    history.stop();
+                    written(history_ended).await;
                     return Ok(());
                 }
             }
@@ -100,9 +107,8 @@ async fn live(
     }
 }
 
-/// Has the history written to its end; a disk that takes too long for that keeps nobody.
-async fn close(history: &Historian, ended: oneshot::Receiver<()>) {
-    history.stop();
+/// Waits until the history is written; a disk that takes too long for that keeps nobody.
+async fn written(ended: oneshot::Receiver<()>) {
     let _ = tokio::time::timeout(HISTORY_PATIENCE, ended).await;
 }
 

@@ -1,11 +1,11 @@
 //! One daemon for one runtime directory: a locked file that names the daemon's pid.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use crate::lock_file::Lock;
 
 /// Why a runtime directory could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +32,11 @@ pub(super) enum LockError {
     },
 }
 
-/// A runtime directory that is ours for as long as this lives. The kernel lets go of the lock whatever way we end.
+/// A runtime directory that is ours for as long as this lives.
 #[derive(Debug)]
 pub(super) struct RuntimeDir {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl RuntimeDir {
@@ -59,7 +59,7 @@ impl RuntimeDir {
                 .map_err(failed("set the permissions of", dir))?;
         }
         let file = dir.join("watchdogd.pid");
-        let mut lock = OpenOptions::new()
+        let opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -67,19 +67,19 @@ impl RuntimeDir {
             .mode(0o644)
             .open(&file)
             .map_err(failed("open", &file))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+        let lock = Lock::take(opened).map_err(|(theirs, error)| match error.kind() {
+            io::ErrorKind::WouldBlock => {
                 let mut pid = String::new();
                 // The pid is a help to the reader: without it the refusal stands all the same.
-                let _ = (&mut lock).take(32).read_to_string(&mut pid);
-                return Err(LockError::Taken { dir: dir.display().to_string(), pid: pid.trim().to_owned() });
+                let _ = theirs.take(32).read_to_string(&mut pid);
+                LockError::Taken { dir: dir.display().to_string(), pid: pid.trim().to_owned() }
             }
-            Err(error) => return Err(failed("lock", &file)(error.into())),
-        }
-        lock.set_len(0)
-            .and_then(|()| lock.rewind())
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            _ => failed("lock", &file)(error),
+        })?;
+        let mut ours = lock.file();
+        ours.set_len(0)
+            .and_then(|()| ours.rewind())
+            .and_then(|()| writeln!(ours, "{}", std::process::id()))
             .map_err(failed("write", &file))?;
         Ok(Self { path: dir.to_owned(), _lock: lock })
     }

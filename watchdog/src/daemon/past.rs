@@ -1,12 +1,13 @@
-//! `/v1/history` and `/v1/postmortem`: the history, read from its file for whoever asks. The task that owns the engine is asked
-//! only where the file is.
+//! `/v1/history` and `/v1/postmortem`: the history, read from its file for whoever asks. The task that owns the engine has no
+//! part in it.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
+use axum::extract::{Extension, Query};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -16,7 +17,6 @@ use super::historian::Origin;
 use super::http::{Refusal, json};
 use super::journal::Feed;
 use super::lines::Lines;
-use super::request::{Asker, Request};
 use super::since;
 use crate::engine::view::Viewer;
 use crate::history::{self, Found, ReadError, Selection, postmortem};
@@ -37,7 +37,7 @@ pub(super) struct HistoryQuery {
 
 /// `GET /v1/history`: one record a line, the oldest first.
 pub(super) async fn history(
-    State(asker): State<Asker>,
+    Extension(origin): Extension<Arc<Origin>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Answer {
@@ -47,8 +47,7 @@ pub(super) async fn history(
         .transpose()
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let selection = Selection { viewer, since, session };
-    let Origin { state_dir, .. } = asker.ask(Request::History).await?;
-    let lines = blocking(move || history::open(&state_dir)).await??;
+    let lines = blocking(move || history::open(&origin.state_dir)).await??;
     let (frames, live) = mpsc::channel(WAITING);
     // It ends with the file, or when the client has gone.
     tokio::task::spawn_blocking(move || send(lines, &selection, &frames));
@@ -60,6 +59,10 @@ pub(super) async fn history(
 fn send(mut lines: history::Lines<std::fs::File>, selection: &Selection, frames: &mpsc::Sender<Bytes>) {
     let mut frame = Vec::new();
     loop {
+        // Where nothing is to be shown, nothing is sent that would tell of it.
+        if frames.is_closed() {
+            return;
+        }
         let found = match lines.next() {
             Ok(Some(found)) => found,
             Ok(None) => break,
@@ -92,14 +95,14 @@ pub(super) struct PostmortemQuery {
 
 /// `GET /v1/postmortem`: the last minutes of a run of the daemon that has ended.
 pub(super) async fn postmortem(
-    State(asker): State<Asker>,
+    Extension(origin): Extension<Arc<Origin>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<PostmortemQuery>, QueryRejection>,
 ) -> Answer {
     let Query(PostmortemQuery { boot }) = query?;
-    let Origin { state_dir, run, boot_id } = asker.ask(Request::History).await?;
-    let question = postmortem::Question { viewer, boot, going_on: Some(run), boot_id };
-    let told = blocking(move || postmortem::tell(|| history::open(&state_dir), &question)).await?;
+    let (going_on, boot_id) = (Some(origin.run.clone()), origin.boot_id.clone());
+    let question = postmortem::Question { viewer, boot, going_on, boot_id };
+    let told = blocking(move || postmortem::tell(|| history::open(&origin.state_dir), &question)).await?;
     let told = told.map_err(|error| match error {
         postmortem::NoAnswer::None(_) => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
         postmortem::NoAnswer::Read(error) => error.into(),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use super::historian::Origin;
 use super::journal::Feed;
 use super::metrics::Scrape;
 use crate::api::{self, Adopted, Explanation, Findings, Status, Tree};
@@ -50,8 +49,6 @@ pub(super) enum Request {
     Adopt(Viewer, api::Subject, Reply<Result<Adopted, AdoptError>>),
     /// The states of `/metrics`.
     Scrape(Reply<Scrape>),
-    /// Where the history is, and which run this is.
-    History(Reply<Origin>),
     /// Whether the table has been built.
     Ready(Reply<bool>),
     /// Take a new configuration.

@@ -76,6 +76,10 @@ pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Questi
         let Found::Record(json) = found else { continue };
         let Some(head) = Head::of(json).filter(|head| head.run == run.name) else { continue };
         let at = head.at;
+        // Of what came before, only a finding may tell something still.
+        if at < from && head.kind != "finding" {
+            continue;
+        }
         if let Some(json) = visible(question.viewer, &head, json) {
             scene.take(at, &head.kind, &json);
         }

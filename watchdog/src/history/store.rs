@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 
 use super::read::{Found, Head, Lines};
 use super::{FILE, HEADER, NEXT, SET_ASIDE};
+use crate::lock_file::Lock;
 
 /// The file may exceed its bounds by this part before it is copied: each record is so copied a few times at most.
 const SLACK: u32 = 8;
@@ -322,31 +323,18 @@ impl Read for Slice<'_> {
     }
 }
 
-/// The lock on the directory. Closing the descriptor is not enough to let go of it: a child that has just been forked,
-/// and has not executed anything yet, holds it too.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Where this fails, the lock ends with the last holder of the descriptor.
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
-}
-
-/// Makes the directory where it is missing, and takes it: the kernel lets go of the lock whatever way we end. The
-/// directory itself is locked, since the file in it is replaced now and then.
+/// Makes the directory where it is missing, and takes it. The directory itself is locked, since the file in it is replaced
+/// now and then.
 fn lock(dir: &Path) -> Result<Lock, StoreError> {
     let failed = |doing| move |source| StoreError::Io { doing, path: dir.to_owned(), source };
     if !dir.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make the directory"))?;
     }
-    let lock = File::open(dir).map_err(failed("open the directory"))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock(lock)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Taken(dir.to_owned())),
-        Err(error) => Err(failed("lock the directory")(error.into())),
-    }
+    let opened = File::open(dir).map_err(failed("open the directory"))?;
+    Lock::take(opened).map_err(|(_, error)| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreError::Taken(dir.to_owned()),
+        _ => failed("lock the directory")(error),
+    })
 }
 
 /// Only for whom the daemon runs as: it tells of all users' processes.

@@ -4,14 +4,9 @@
 //! time rounded to ticks). How often threads ran is told for each by itself only: the third field of their schedstat is as
 //! good as the context switches of their status, and cheaper by two thirds.
 
-use std::time::Duration;
-
-use rustix::fs::{Mode, OFlags, openat};
-use watchdog_common::NANOS_PER_TICK;
-
 use super::clock;
 use super::error::{HostError, is_gone};
-use super::process::{ProcessDir, read_up_to};
+use super::process::ProcessDir;
 use super::stat::{Fields, number};
 use crate::engine::id::ProcessId;
 use crate::engine::input::Activity;
@@ -29,10 +24,9 @@ pub fn activity(process: ProcessId) -> Result<Option<Activity>, HostError> {
     if stat.is_zombie() {
         return Ok(None);
     }
-    let cpu = cpu_time(&buffer).ok_or_else(|| HostError::malformed(dir.path("stat"), "no CPU time"))?;
     let Some(runs) = runs(&dir, &mut buffer)? else { return Ok(None) };
     let bytes = bytes(&dir, &mut buffer)?;
-    Ok(Some(Activity { at: clock::now(), process, cpu, runs, bytes }))
+    Ok(Some(Activity { at: clock::now(), process, cpu: stat.cpu, runs, bytes }))
 }
 
 /// rchar and wchar of /proc/PID/io, which only those may read that may trace the process; `None` on a kernel without
@@ -45,72 +39,50 @@ fn bytes(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<u64>, HostErro
         Err(error) => return Err(error),
     }
     let io = Fields(buffer);
-    let count = |name| io.words(name).and_then(|mut words| number::<u64>(words.next()?));
-    Ok(count("rchar").zip(count("wchar")).map(|(read, written)| read.saturating_add(written)))
-}
-
-/// utime (14) and stime (15) of a stat line.
-fn cpu_time(line: &[u8]) -> Option<Duration> {
-    let close = line.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = line.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).skip(11);
-    let ticks: u64 = number::<u64>(fields.next()?)?.checked_add(number(fields.next()?)?)?;
-    Some(Duration::from_nanos(ticks.saturating_mul(NANOS_PER_TICK)))
+    let (read, written) = (io.number::<u64>("rchar"), io.number::<u64>("wchar"));
+    Ok(read.zip(written).map(|(read, written)| read.saturating_add(written)))
 }
 
 fn runs(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
-    let failed = |source: rustix::io::Errno| HostError::io("list", dir.path("task"), source);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let tasks = match openat(dir.fd(), "task", flags, Mode::empty()) {
-        Ok(tasks) => tasks,
-        Err(errno) if is_gone(errno) => return Ok(None),
-        Err(errno) => return Err(failed(errno)),
-    };
-    let mut threads: Vec<String> = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&tasks).map_err(failed)? {
+    let Some(tasks) = dir.list("task")? else { return Ok(None) };
+    let mut threads: Vec<u32> = Vec::new();
+    for entry in tasks {
         match entry {
-            Ok(entry) => threads.extend(
-                entry.file_name().to_str().ok().filter(|name| *name != "." && *name != "..").map(str::to_owned),
-            ),
+            Ok(entry) => threads.extend(number::<u32>(entry.file_name().to_bytes())),
             Err(errno) if is_gone(errno) => return Ok(None),
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => return Err(HostError::io("list", dir.path("task"), errno)),
         }
     }
-    // In the order of their numbers, so that the same ones are asked each time.
-    threads.sort_unstable_by_key(|name| (name.len(), name.clone()));
+    // In their order, so that the same ones are asked each time.
+    threads.sort_unstable();
     let mut total: u64 = 0;
-    for thread in threads.iter().take(THREADS) {
+    for thread in threads.into_iter().take(THREADS) {
         total = total.saturating_add(runs_of(dir, thread, buffer)?.unwrap_or(0));
     }
     Ok(Some(total))
 }
 
 /// Of one thread; `None` when it has ended.
-fn runs_of(dir: &ProcessDir, thread: &str, buffer: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
+fn runs_of(dir: &ProcessDir, thread: u32, buffer: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
     let path = format!("task/{thread}/schedstat");
-    if let Some(file) = dir.file(&path)? {
-        buffer.clear();
-        return match read_up_to(&file, 256, buffer) {
-            Ok(()) => {
-                let third = buffer.split(u8::is_ascii_whitespace).nth(2).and_then(number::<u64>);
-                third.map(Some).ok_or_else(|| HostError::malformed(dir.path(&path), "no third field"))
-            }
-            Err(errno) if is_gone(errno) => Ok(None),
-            Err(errno) => Err(HostError::io("read", dir.path(&path), errno)),
-        };
+    if dir.read_up_to(&path, 256, buffer)?.is_some() {
+        let third = buffer.split(u8::is_ascii_whitespace).nth(2).and_then(number::<u64>);
+        return third.map(Some).ok_or_else(|| HostError::malformed(dir.path(&path), "no third field"));
     }
     // A kernel without CONFIG_SCHED_INFO.
     if dir.read_up_to(&format!("task/{thread}/status"), 8192, buffer)?.is_none() {
         return Ok(None);
     }
     let status = Fields(buffer);
-    let count = |name| status.words(name).and_then(|mut words| number::<u64>(words.next()?));
-    let (voluntary, other) = (count("voluntary_ctxt_switches"), count("nonvoluntary_ctxt_switches"));
+    let voluntary = status.number::<u64>("voluntary_ctxt_switches");
+    let other = status.number::<u64>("nonvoluntary_ctxt_switches");
     Ok(voluntary.zip(other).map(|(voluntary, other)| voluntary + other))
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::time::Duration;
 
     use super::*;
     use crate::engine::id::Pid;
@@ -160,12 +132,5 @@ mod tests {
         eventually("a zombie", || activity(process).unwrap().is_none());
         child.wait().unwrap();
         assert_eq!(activity(process).unwrap(), None);
-    }
-
-    #[test]
-    fn cpu_time_is_the_sum_of_both_fields() {
-        let line = b"42 (a) b) S 1 42 42 0 -1 4194304 5 0 0 0 12 30 0 0 20 0 7 0 9 1 2 3\n";
-        assert_eq!(cpu_time(line), Some(Duration::from_millis(420)));
-        assert_eq!(cpu_time(b"42 (a) S 1"), None);
     }
 }

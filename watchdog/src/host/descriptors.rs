@@ -1,6 +1,6 @@
 //! The pipes and sockets that a process holds.
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, FileType, Mode, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::error::{HostError, is_gone};
@@ -50,20 +50,17 @@ pub(crate) fn descriptor(dir: &ProcessDir, number: u32) -> Result<Option<Object>
 /// The pipes and sockets among the first descriptors of the process; none when it is gone.
 pub(crate) fn descriptors(dir: &ProcessDir) -> Result<Vec<Descriptor>, HostError> {
     let failed = |errno| HostError::io("list", dir.path("fd"), errno);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = match openat(dir.fd(), "fd", flags, Mode::empty()) {
-        Ok(listed) => listed,
-        Err(errno) if is_gone(errno) => return Ok(Vec::new()),
-        Err(errno) => return Err(failed(errno)),
-    };
+    let Some(mut listed) = dir.list("fd")? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    for entry in Dir::read_from(&listed).map_err(failed)?.take(DESCRIPTORS_MAX) {
-        let name = match entry {
-            Ok(entry) => entry.file_name().to_owned(),
-            Err(errno) if is_gone(errno) => break,
-            Err(errno) => return Err(failed(errno)),
+    for _ in 0..DESCRIPTORS_MAX {
+        let entry = match listed.next() {
+            None => break,
+            Some(Ok(entry)) => entry,
+            Some(Err(errno)) if is_gone(errno) => break,
+            Some(Err(errno)) => return Err(failed(errno)),
         };
-        let object = match object(&listed, name.as_c_str()) {
+        let (fd, name) = (listed.fd().map_err(failed)?, entry.file_name());
+        let object = match object(fd, name) {
             Ok(Some(object @ (Object::Pipe(_) | Object::Socket(_)))) => object,
             // Closed between the listing and the look, or of no interest.
             Ok(_) => continue,
@@ -71,7 +68,7 @@ pub(crate) fn descriptors(dir: &ProcessDir) -> Result<Vec<Descriptor>, HostError
             Err(errno) => return Err(failed(errno)),
         };
         // The link's own permission bits are the access mode of the open file (tid_fd_update_inode, fs/proc/fd.c).
-        let writes = statx(&listed, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MODE)
+        let writes = statx(fd, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MODE)
             .is_ok_and(|link| Mode::from_raw_mode(link.stx_mode.into()).contains(Mode::WUSR));
         found.push(Descriptor { object, writes });
     }

@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat, readlinkat};
 use rustix::io::{Errno, read};
 
 use super::error::{HostError, is_gone};
@@ -58,6 +58,17 @@ impl ProcessDir {
             Ok(opened) => Ok(Some(opened)),
             Err(errno) if is_gone(errno) => Ok(None),
             Err(errno) => Err(HostError::io("open", self.path(file), errno)),
+        }
+    }
+
+    /// Opens a directory of the process for listing; `None` when the process is gone. If it goes while it is listed, an
+    /// entry is an error of which [`is_gone`] says so.
+    pub(crate) fn list(&self, directory: &str) -> Result<Option<Dir>, HostError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(&self.dir, directory, flags, Mode::empty()).and_then(Dir::new) {
+            Ok(listed) => Ok(Some(listed)),
+            Err(errno) if is_gone(errno) => Ok(None),
+            Err(errno) => Err(HostError::io("list", self.path(directory), errno)),
         }
     }
 

@@ -1,5 +1,9 @@
 //! /proc/PID/stat and /proc/PID/status, the fields that we need of them.
 
+use std::time::Duration;
+
+use watchdog_common::NANOS_PER_TICK;
+
 use crate::engine::id::{Bytes, Pid, ProcessId, Ticks, Uid};
 
 /// `PF_KTHREAD` of include/linux/sched.h: the task is the kernel's own.
@@ -24,6 +28,8 @@ pub(crate) struct Stat {
     pub(crate) tty: u32,
     /// flags (9): `PF_*`.
     flags: u32,
+    /// utime (14) and stime (15) of all threads, those that have ended too.
+    pub(crate) cpu: Duration,
 }
 
 impl Stat {
@@ -40,9 +46,12 @@ impl Stat {
         let sid = group(fields.next()?)?;
         let tty = number(fields.next()?)?;
         let flags = number(fields.nth(1)?)?;
-        // Twelve fields lie between flags (9) and starttime (22).
-        let start_time = Ticks(number(fields.nth(12)?)?);
-        Some(Self { process: ProcessId { pid: Pid(pid), start_time }, comm, state, ppid, pgid, sid, tty, flags })
+        // Four fields lie between flags (9) and utime (14), and six between stime (15) and starttime (22).
+        let utime: u64 = number(fields.nth(4)?)?;
+        let ticks = utime.saturating_add(number(fields.next()?)?);
+        let cpu = Duration::from_nanos(ticks.saturating_mul(NANOS_PER_TICK));
+        let start_time = Ticks(number(fields.nth(6)?)?);
+        Some(Self { process: ProcessId { pid: Pid(pid), start_time }, comm, state, ppid, pgid, sid, tty, flags, cpu })
     }
 
     /// Dead, and not yet waited for. `X` is seen for an instant while it is being reaped.
@@ -74,14 +83,19 @@ impl<'a> Fields<'a> {
         Some(value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
     }
 
+    /// A value that is a number, or the first number of a value.
+    pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
+        number(self.words(name)?.next()?)
+    }
+
     /// A value that is an amount of memory ("123 kB").
     pub(crate) fn kib(&self, name: &str) -> Option<Bytes> {
-        number(self.words(name)?.next()?).map(Bytes::from_kib)
+        self.number(name).map(Bytes::from_kib)
     }
 
     /// The real user (the first of the four that `Uid:` names).
     pub(crate) fn uid(&self) -> Option<Uid> {
-        number(self.words("Uid")?.next()?).map(Uid)
+        self.number("Uid").map(Uid)
     }
 
     /// Whether a signal set (16 hexadecimal digits, bit n-1 for signal n) holds `signal`.
@@ -124,6 +138,13 @@ mod tests {
     }
 
     #[test]
+    fn cpu_time_is_the_sum_of_both_fields() {
+        let line = b"42 (a) b) S 1 42 42 0 -1 4194304 5 0 0 0 12 30 0 0 20 0 7 0 9 1 2 3\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.cpu, stat.process.start_time), (Duration::from_millis(420), Ticks(9)));
+    }
+
+    #[test]
     fn a_process_that_is_being_reaped_has_no_group_and_no_session() {
         let line = b"4242 (node) X 17 -1 -1 0 -1 4194304 5 0 0 0 1 2 0 0 20 0 7 0 987654 0 0 18446744073709551615\n";
         let stat = Stat::parse(line).unwrap();
@@ -134,6 +155,7 @@ mod tests {
     #[case::empty("")]
     #[case::no_comm("12 node S 1 2 3")]
     #[case::cut("12 (node) S 1 2 3 0 -1 4194304 5 0")]
+    #[case::cut_early("42 (a) S 1")]
     #[case::reversed("12 )node( S 1 2 3")]
     fn a_line_that_is_cut_is_refused(#[case] line: &str) {
         assert_eq!(Stat::parse(line.as_bytes()), None);
