@@ -42,6 +42,7 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let (asker, mut inbox) = request::channel();
         let (events, mut happened) = mpsc::channel(1);
+        let origin = Origin { state_dir: dir.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() };
         tokio::spawn(async move {
             let mut journal = Journal::new(100);
             loop {
@@ -51,7 +52,7 @@ impl Fixture {
                         let entry = JournalEntry { at: BootTime(at), process: None, session: None, what };
                         journal.write(&entry, String::new(), Audience::Everyone);
                     }
-                    Some(request) = inbox.recv() => answer(request, &mut journal),
+                    Some(request) = inbox.recv() => answer(request, &mut journal, &origin),
                     else => break,
                 }
             }
@@ -60,6 +61,13 @@ impl Fixture {
         let front = asker.clone();
         tokio::spawn(async move { socket.serve(front, Arc::new(Metrics::new().unwrap())).await });
         Self { dir, events, asker }
+    }
+
+    /// One whose history holds something.
+    async fn with_history() -> Self {
+        let fixture = Self::start().await;
+        write_history(fixture.dir.path());
+        fixture
     }
 
     async fn connect(&self) -> UnixStream {
@@ -95,7 +103,7 @@ impl Fixture {
     }
 }
 
-fn answer(request: Request, journal: &mut Journal) {
+fn answer(request: Request, journal: &mut Journal, origin: &Origin) {
     match request {
         Request::Tree(_, reply) => reply.send(Tree { sessions: vec![session(1), session(2)] }).unwrap(),
         Request::Findings { reply, .. } => reply.send(Findings::default()).unwrap(),
@@ -109,31 +117,25 @@ fn answer(request: Request, journal: &mut Journal) {
         Request::Adopt(_, Subject::Pid(2), reply) => reply.send(Err(AdoptError::NotYours)).unwrap(),
         Request::Adopt(_, Subject::Pid(pid), reply) => reply.send(Err(AdoptError::NoProcess(pid))).unwrap(),
         Request::Adopt(_, Subject::Session(id), reply) => reply.send(Err(AdoptError::NoSession(id))).unwrap(),
-        Request::History(reply) => reply.send(history_of_the_test()).unwrap(),
+        Request::History(reply) => reply.send(origin.clone()).unwrap(),
         Request::Ready(reply) => reply.send(true).unwrap(),
         other => panic!("nobody here answers {other:?}"),
     }
 }
 
-/// A history that all tests here read, and nobody writes.
-fn history_of_the_test() -> Origin {
-    static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
-    let directory = DIRECTORY.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut store, _) = Store::open(directory.path()).unwrap();
-        let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
-            let record = serde_json::json!({
-                "at": "2026-01-02T00:00:00Z", "run": run, "owner_uid": uid, "type": "oom", "pid": 1, "start_time": 1,
-                "session": session, "comm": comm,
-            });
-            line::encode(&serde_json::from_value(record).unwrap())
-        };
-        let many = (0..2_000).flat_map(|number| record("before", NOBODY, number % 10, format!("{number:0100}")));
-        store.append(&many.collect::<Vec<u8>>()).unwrap();
-        store.append(&record("now", rustix::process::geteuid().as_raw(), 77, "mine".to_owned())).unwrap();
-        directory
-    });
-    Origin { state_dir: directory.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() }
+/// Many records of a run that has ended, and one of the present run.
+fn write_history(state_dir: &Path) {
+    let (mut store, _) = Store::open(state_dir).unwrap();
+    let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
+        let record = serde_json::json!({
+            "at": "2026-01-02T00:00:00Z", "run": run, "owner_uid": uid, "type": "oom", "pid": 1, "start_time": 1,
+            "session": session, "comm": comm,
+        });
+        line::encode(&serde_json::from_value(record).unwrap())
+    };
+    let many = (0..2_000).flat_map(|number| record("before", NOBODY, number % 10, format!("{number:0100}")));
+    store.append(&many.collect::<Vec<u8>>()).unwrap();
+    store.append(&record("now", rustix::process::geteuid().as_raw(), 77, "mine".to_owned())).unwrap();
 }
 
 fn unchunk(mut body: &str) -> String {
@@ -321,7 +323,7 @@ impl Fixture {
 
 #[tokio::test]
 async fn the_history_comes_line_by_line_and_as_it_was_asked_for() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     let all = fixture.history("").await;
     // Another user than root has one record of its own.
     assert_eq!(all.len(), if rustix::process::geteuid().is_root() { 2_001 } else { 1 });
@@ -335,7 +337,7 @@ async fn the_history_comes_line_by_line_and_as_it_was_asked_for() {
 
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_the_history_harms_nobody() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     for _ in 0..20 {
         let mut stream = fixture.connect().await;
         stream.write_all(b"GET /v1/history HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -346,7 +348,7 @@ async fn a_client_that_leaves_in_the_middle_of_the_history_harms_nobody() {
 
 #[tokio::test]
 async fn a_postmortem_is_of_a_run_that_has_ended() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     let (status, told) = fixture.ask::<Postmortem>("GET", "/v1/postmortem", "").await;
     assert_eq!((status, told.run.as_str()), (200, "before"));
     let (status, problem) = fixture.ask::<Problem>("GET", "/v1/postmortem?boot=-3", "").await;
