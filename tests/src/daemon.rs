@@ -308,6 +308,19 @@ impl Daemon {
         serde_json::from_value(self.get("/v1/status")).expect("a status")
     }
 
+    /// What is said of the death of whoever had this pid last, as soon as something is.
+    ///
+    /// # Panics
+    /// When nothing is within the limit.
+    #[must_use]
+    pub fn death(&self, pid: u32, within: Duration) -> Value {
+        let found = poll(within, || {
+            let answer = http::get(&self.socket(), &format!("/v1/explain?pid={pid}")).ok()?;
+            (answer.status == 200).then(|| answer.json()["deaths"][0].clone()).filter(Value::is_object)
+        });
+        found.unwrap_or_else(|| panic!("nothing of the death of {pid}\n{}", self.describe(Some(&self.look()))))
+    }
+
     /// Waits until the daemon shows what is expected.
     ///
     /// # Panics
