@@ -33,8 +33,8 @@ struct Files {
     config: PathBuf,
     log: PathBuf,
     recording: PathBuf,
-    /// What the daemon is given besides.
-    arguments: Vec<String>,
+    /// Whether the daemon records.
+    record: bool,
 }
 
 impl Files {
@@ -42,7 +42,10 @@ impl Files {
     fn launch(&self, uid: Option<u32>) -> Child {
         let mut command = Command::new(&self.watchdogd);
         command.arg("--config").arg(&self.config).arg("--runtime-dir").arg(&self.runtime);
-        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
+        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]);
+        if self.record {
+            command.arg("--record").arg(&self.recording);
+        }
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
@@ -148,7 +151,7 @@ impl Daemon {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = |name: &str| stage.directory().join(format!("{name}-{number}"));
         // Other users cannot reach a build directory that is somebody's own.
-        let mut files = Files {
+        let files = Files {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
             runtime: at("run"),
@@ -156,11 +159,8 @@ impl Daemon {
             config: at("config.toml"),
             log: at("watchdogd.log"),
             recording: at("recording"),
-            arguments: Vec::new(),
+            record: options.record,
         };
-        if options.record {
-            files.arguments = vec!["--record".to_owned(), files.recording.display().to_string()];
-        }
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
         std::fs::write(&files.config, configuration(stage, options.config)).expect("the configuration");
@@ -431,12 +431,12 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("watchdogctl starts")
     }
 
-    /// Writes another configuration, and tells the daemon to read it again.
+    /// Writes another configuration, without the profile of the stage's agent, and tells the daemon to read it again.
     ///
     /// # Panics
     /// When the daemon is gone.
     pub fn reload(&self, config: &str) {
-        std::fs::write(&self.files.config, config).expect("the configuration");
+        std::fs::write(&self.files.config, without_built_in_profiles(config)).expect("the configuration");
         self.send(Signal::HUP);
     }
 
@@ -478,13 +478,15 @@ impl Drop for Daemon {
 
 /// The profile of the stage's agent, and what the test adds.
 fn configuration(stage: &Stage, more: &str) -> String {
-    let table = |name: &str, keys: &str| if more.contains(name) { String::new() } else { format!("{name}\n{keys}\n") };
-    let grace = table("[orphans]", "grace = \"2s\"");
-    // Somebody's real agents may run on this machine, and are none of our business.
-    let own = "[tracking]\nbuilt_in_profiles = false";
-    let tracking = table("[tracking]", "built_in_profiles = false");
-    let more = more.replace("[tracking]", own);
-    format!("{grace}{tracking}{more}\n[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name())
+    let grace = if more.contains("[orphans]") { "" } else { "[orphans]\ngrace = \"2s\"\n" };
+    let profile = format!("[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name());
+    without_built_in_profiles(&format!("{grace}{more}\n{profile}"))
+}
+
+/// Somebody's real agents may run on this machine, and are none of our business.
+fn without_built_in_profiles(config: &str) -> String {
+    let (tracking, without) = ("[tracking]\n", "[tracking]\nbuilt_in_profiles = false\n");
+    if config.contains(tracking) { config.replace(tracking, without) } else { format!("{config}\n{without}") }
 }
 
 fn answer(output: std::process::Output) -> Answer {
