@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use watchdog::api::{Event, Events, Finding, FindingKind, Findings, Process, Session, Status, Tree};
+use watchdog::api::{Event, Events, Finding, Findings, Status, Tree};
 
 use crate::binaries::binaries;
-use crate::proc::ProcessId;
+use crate::look::Look;
 use crate::stage::{Stage, install};
 use crate::{http, limit, poll};
 
@@ -66,15 +66,6 @@ pub struct Options<'a> {
     pub record: bool,
 }
 
-/// What a daemon shows at one moment.
-#[derive(Clone, Debug)]
-pub struct Look {
-    /// All sessions.
-    pub tree: Tree,
-    /// All findings, the closed ones too.
-    pub findings: Vec<Finding>,
-}
-
 /// What `watchdogctl` answered.
 #[derive(Debug)]
 pub struct Answer {
@@ -97,43 +88,6 @@ impl Answer {
     }
 }
 
-impl Look {
-    /// The session whose agent is this process.
-    #[must_use]
-    pub fn session(&self, agent: ProcessId) -> Option<&Session> {
-        self.tree.sessions.iter().find(|session| session.processes.iter().any(|p| p.depth == 0 && identity(p) == agent))
-    }
-
-    /// The process, in whatever session.
-    #[must_use]
-    pub fn process(&self, process: ProcessId) -> Option<&Process> {
-        self.tree.sessions.iter().flat_map(|session| &session.processes).find(|p| identity(p) == process)
-    }
-
-    /// The session that this process is in.
-    #[must_use]
-    pub fn session_with(&self, process: ProcessId) -> Option<&Session> {
-        self.tree.sessions.iter().find(|session| session.processes.iter().any(|p| identity(p) == process))
-    }
-
-    /// The findings of one kind, in the order in which they opened.
-    #[must_use]
-    pub fn findings_of(&self, kind: FindingKind) -> Vec<&Finding> {
-        self.findings.iter().filter(|finding| finding.kind == kind).collect()
-    }
-
-    /// The open findings of one kind.
-    #[must_use]
-    pub fn open(&self, kind: FindingKind) -> Vec<&Finding> {
-        self.findings_of(kind).into_iter().filter(|finding| finding.closed_at.is_none()).collect()
-    }
-}
-
-/// The identity of a process that is shown.
-fn identity(process: &Process) -> ProcessId {
-    ProcessId { pid: process.pid, start_time: process.start_time }
-}
-
 impl Daemon {
     /// A daemon that takes the stage's agent for one, with a grace of 2 s for orphans.
     #[must_use]
@@ -141,7 +95,13 @@ impl Daemon {
         Self::with(stage, &Options::default())
     }
 
-    /// A daemon with a configuration of its own.
+    /// A daemon with this configuration besides.
+    #[must_use]
+    pub fn configured(stage: &Stage, config: &str) -> Self {
+        Self::with(stage, &Options { config, ..Options::default() })
+    }
+
+    /// A daemon that is started in a way of its own.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -334,6 +294,16 @@ impl Daemon {
             found
         });
         found.unwrap_or_else(|| panic!("not within {within:?}: {what}\n{}", self.describe(last.as_ref())))
+    }
+
+    /// Waits until the finding of this number is closed.
+    ///
+    /// # Panics
+    /// As [`Daemon::eventually`].
+    pub fn closed(&self, finding: u64, within: Duration) -> Finding {
+        self.eventually(within, &format!("finding {finding} is closed"), |look| {
+            look.findings.iter().find(|found| found.id == finding && found.closed_at.is_some()).cloned()
+        })
     }
 
     /// Asserts that what is wrong does not show during all of this time.

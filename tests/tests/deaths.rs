@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use watchdog_tests::{Cgroup, Daemon, Options, ProcessId, Stage, as_user, get, in_guest, limit, seconds};
-
-const MIB: u64 = 1024 * 1024;
-const NOBODY: u32 = 65_534;
+use watchdog_tests::{Cgroup, Daemon, MIB, NOBODY, ProcessId, Stage, as_user, get, in_guest, limit, seconds};
 
 fn helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId) {
     let mut stage = Stage::new();
@@ -153,7 +150,7 @@ fn a_victim_of_the_hosts_lack_of_memory_names_the_session_that_took_it() {
     }
     let mut stage = Stage::new();
     let config = "[tracking]\nclose_watch = \"always\"\n";
-    let daemon = Daemon::with(&stage, &Options { config, ..Options::default() });
+    let daemon = Daemon::configured(&stage, config);
     stage.agent("spawn helper [ report hog await go times 200 [ anon 16 ] hold ] hold");
     let hog = stage.reported("hog");
     let session = daemon.eventually(seconds(2.0), "the hog", |look| look.session_with(hog).map(|session| session.id));

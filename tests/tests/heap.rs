@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use watchdog::api::Process;
-use watchdog_tests::{Daemon, Stage, seconds};
+use watchdog_tests::{Daemon, MIB, Stage, seconds};
 
-const MIB: u64 = 1024 * 1024;
 /// How long a heap may take to be full.
 const FULL: Duration = Duration::from_secs(60);
 /// Takes some 80 MiB of heap in a second.

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use watchdog_tests::{Answer, Daemon, ProcessId, Response, Stage, as_user, get, poll, seconds};
+use watchdog_tests::{Answer, Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, poll, seconds};
 
-const NOBODY: u32 = 65_534;
 /// How often the daemon is killed, unless `WATCHDOG_KILLS` says otherwise.
 const KILLS: u64 = 10;
 

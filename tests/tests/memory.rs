@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use watchdog_tests::{Daemon, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds};
-
-const MIB: u64 = 1024 * 1024;
+use watchdog_tests::{Daemon, MIB, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds};
 
 /// Whether `shown` is within this part of `truth`.
 fn within(shown: u64, truth: u64, part: f64) -> bool {
