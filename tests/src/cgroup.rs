@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::poll;
 use crate::proc::ProcessId;
 
-/// A cgroup; removed when it is dropped, for which it must be empty by then.
+/// A cgroup; removed when it is dropped. Whoever is left in it goes to the cgroup above.
 pub struct Cgroup {
     directory: PathBuf,
     version: u32,
@@ -22,8 +22,11 @@ impl Cgroup {
     #[must_use]
     pub fn of(name: &str, bytes: u64) -> Option<Self> {
         let hierarchies = [("/sys/fs/cgroup", 2), ("/sys/fs/cgroup/memory", 1)];
-        let (root, version) =
-            hierarchies.into_iter().find(|(root, version)| gives_memory(Path::new(root), *version))?;
+        let found = hierarchies.into_iter().find(|(root, version)| gives_memory(Path::new(root), *version));
+        let Some((root, version)) = found else {
+            eprintln!("skipped: no hierarchy of cgroups here gives its children a limit on their memory");
+            return None;
+        };
         let directory = Path::new(root).join(name);
         if let Err(error) = std::fs::create_dir(&directory) {
             eprintln!("skipped: cannot make the cgroup {}: {error}", directory.display());
@@ -31,8 +34,11 @@ impl Cgroup {
         }
         let cgroup = Self { directory, version, name: name.to_owned() };
         cgroup.write(if version == 2 { "memory.max" } else { "memory.limit_in_bytes" }, &bytes.to_string());
-        if cgroup.directory.join("memory.swap.max").exists() {
-            cgroup.write("memory.swap.max", "0");
+        // Version 1 limits memory and swap together.
+        for (file, text) in [("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", &bytes.to_string())] {
+            if cgroup.directory.join(file).exists() {
+                cgroup.write(file, text);
+            }
         }
         Some(cgroup)
     }
@@ -65,6 +71,13 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        // A test's stage may end after its cgroup, and what runs there is in it.
+        let left = std::fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
+        let above = self.directory.with_file_name("cgroup.procs");
+        for pid in left.lines() {
+            // One that ends meanwhile is out of it too.
+            let _ = std::fs::write(&above, pid);
+        }
         let removed = poll(Duration::from_secs(5), || std::fs::remove_dir(&self.directory).ok());
         if removed.is_none() {
             eprintln!("the cgroup {} is not empty, and stays", self.directory.display());

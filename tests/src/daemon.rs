@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use watchdog::api::{Event, Events, Finding, FindingKind, Findings, Process, Session, Status, Tree};
+use watchdog::api::{Event, Events, Finding, Findings, Status, Tree};
 
 use crate::binaries::binaries;
-use crate::proc::ProcessId;
+use crate::look::Look;
 use crate::stage::{Stage, install};
 use crate::{http, limit, poll};
 
@@ -33,8 +33,8 @@ struct Files {
     config: PathBuf,
     log: PathBuf,
     recording: PathBuf,
-    /// What the daemon is given besides.
-    arguments: Vec<String>,
+    /// Whether the daemon records.
+    record: bool,
 }
 
 impl Files {
@@ -42,7 +42,10 @@ impl Files {
     fn launch(&self, uid: Option<u32>) -> Child {
         let mut command = Command::new(&self.watchdogd);
         command.arg("--config").arg(&self.config).arg("--runtime-dir").arg(&self.runtime);
-        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
+        command.arg("--state-dir").arg(&self.state).args(["--listen", "127.0.0.1:0"]);
+        if self.record {
+            command.arg("--record").arg(&self.recording);
+        }
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
@@ -61,15 +64,6 @@ pub struct Options<'a> {
     pub uid: Option<u32>,
     /// Record what the engine is told.
     pub record: bool,
-}
-
-/// What a daemon shows at one moment.
-#[derive(Clone, Debug)]
-pub struct Look {
-    /// All sessions.
-    pub tree: Tree,
-    /// All findings, the closed ones too.
-    pub findings: Vec<Finding>,
 }
 
 /// What `watchdogctl` answered.
@@ -94,43 +88,6 @@ impl Answer {
     }
 }
 
-impl Look {
-    /// The session whose agent is this process.
-    #[must_use]
-    pub fn session(&self, agent: ProcessId) -> Option<&Session> {
-        self.tree.sessions.iter().find(|session| session.processes.iter().any(|p| p.depth == 0 && identity(p) == agent))
-    }
-
-    /// The process, in whatever session.
-    #[must_use]
-    pub fn process(&self, process: ProcessId) -> Option<&Process> {
-        self.tree.sessions.iter().flat_map(|session| &session.processes).find(|p| identity(p) == process)
-    }
-
-    /// The session that this process is in.
-    #[must_use]
-    pub fn session_with(&self, process: ProcessId) -> Option<&Session> {
-        self.tree.sessions.iter().find(|session| session.processes.iter().any(|p| identity(p) == process))
-    }
-
-    /// The findings of one kind, in the order in which they opened.
-    #[must_use]
-    pub fn findings_of(&self, kind: FindingKind) -> Vec<&Finding> {
-        self.findings.iter().filter(|finding| finding.kind == kind).collect()
-    }
-
-    /// The open findings of one kind.
-    #[must_use]
-    pub fn open(&self, kind: FindingKind) -> Vec<&Finding> {
-        self.findings_of(kind).into_iter().filter(|finding| finding.closed_at.is_none()).collect()
-    }
-}
-
-/// The identity of a process that is shown.
-fn identity(process: &Process) -> ProcessId {
-    ProcessId { pid: process.pid, start_time: process.start_time }
-}
-
 impl Daemon {
     /// A daemon that takes the stage's agent for one, with a grace of 2 s for orphans.
     #[must_use]
@@ -138,7 +95,13 @@ impl Daemon {
         Self::with(stage, &Options::default())
     }
 
-    /// A daemon with a configuration of its own.
+    /// A daemon with this configuration besides.
+    #[must_use]
+    pub fn configured(stage: &Stage, config: &str) -> Self {
+        Self::with(stage, &Options { config, ..Options::default() })
+    }
+
+    /// A daemon that is started in a way of its own.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -148,7 +111,7 @@ impl Daemon {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = |name: &str| stage.directory().join(format!("{name}-{number}"));
         // Other users cannot reach a build directory that is somebody's own.
-        let mut files = Files {
+        let files = Files {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
             runtime: at("run"),
@@ -156,11 +119,8 @@ impl Daemon {
             config: at("config.toml"),
             log: at("watchdogd.log"),
             recording: at("recording"),
-            arguments: Vec::new(),
+            record: options.record,
         };
-        if options.record {
-            files.arguments = vec!["--record".to_owned(), files.recording.display().to_string()];
-        }
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
         std::fs::write(&files.config, configuration(stage, options.config)).expect("the configuration");
@@ -308,6 +268,19 @@ impl Daemon {
         serde_json::from_value(self.get("/v1/status")).expect("a status")
     }
 
+    /// What is said of the death of whoever had this pid last, as soon as something is.
+    ///
+    /// # Panics
+    /// When nothing is within the limit.
+    #[must_use]
+    pub fn death(&self, pid: u32, within: Duration) -> Value {
+        let found = poll(within, || {
+            let answer = http::get(&self.socket(), &format!("/v1/explain?pid={pid}")).ok()?;
+            (answer.status == 200).then(|| answer.json()["deaths"][0].clone()).filter(Value::is_object)
+        });
+        found.unwrap_or_else(|| panic!("nothing of the death of {pid}\n{}", self.describe(Some(&self.look()))))
+    }
+
     /// Waits until the daemon shows what is expected.
     ///
     /// # Panics
@@ -321,6 +294,16 @@ impl Daemon {
             found
         });
         found.unwrap_or_else(|| panic!("not within {within:?}: {what}\n{}", self.describe(last.as_ref())))
+    }
+
+    /// Waits until the finding of this number is closed.
+    ///
+    /// # Panics
+    /// As [`Daemon::eventually`].
+    pub fn closed(&self, finding: u64, within: Duration) -> Finding {
+        self.eventually(within, &format!("finding {finding} is closed"), |look| {
+            look.findings.iter().find(|found| found.id == finding && found.closed_at.is_some()).cloned()
+        })
     }
 
     /// Asserts that what is wrong does not show during all of this time.
@@ -418,12 +401,12 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("watchdogctl starts")
     }
 
-    /// Writes another configuration, and tells the daemon to read it again.
+    /// Writes another configuration, without the profile of the stage's agent, and tells the daemon to read it again.
     ///
     /// # Panics
     /// When the daemon is gone.
     pub fn reload(&self, config: &str) {
-        std::fs::write(&self.files.config, config).expect("the configuration");
+        std::fs::write(&self.files.config, without_built_in_profiles(config)).expect("the configuration");
         self.send(Signal::HUP);
     }
 
@@ -465,13 +448,15 @@ impl Drop for Daemon {
 
 /// The profile of the stage's agent, and what the test adds.
 fn configuration(stage: &Stage, more: &str) -> String {
-    let table = |name: &str, keys: &str| if more.contains(name) { String::new() } else { format!("{name}\n{keys}\n") };
-    let grace = table("[orphans]", "grace = \"2s\"");
-    // Somebody's real agents may run on this machine, and are none of our business.
-    let own = "[tracking]\nbuilt_in_profiles = false";
-    let tracking = table("[tracking]", "built_in_profiles = false");
-    let more = more.replace("[tracking]", own);
-    format!("{grace}{tracking}{more}\n[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name())
+    let grace = if more.contains("[orphans]") { "" } else { "[orphans]\ngrace = \"2s\"\n" };
+    let profile = format!("[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name());
+    without_built_in_profiles(&format!("{grace}{more}\n{profile}"))
+}
+
+/// Somebody's real agents may run on this machine, and are none of our business.
+fn without_built_in_profiles(config: &str) -> String {
+    let (tracking, without) = ("[tracking]\n", "[tracking]\nbuilt_in_profiles = false\n");
+    if config.contains(tracking) { config.replace(tracking, without) } else { format!("{config}\n{without}") }
 }
 
 fn answer(output: std::process::Output) -> Answer {

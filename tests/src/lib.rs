@@ -18,17 +18,25 @@ mod binaries;
 mod cgroup;
 mod daemon;
 mod http;
+mod look;
 mod proc;
 mod stage;
 
 pub use binaries::{Binaries, binaries};
 pub use cgroup::Cgroup;
-pub use daemon::{Answer, Daemon, Look, Options};
+pub use daemon::{Answer, Daemon, Options};
 pub use http::{Response, get, post, raw, raw_tcp};
+pub use look::{Look, evidence};
 pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, proportional_bytes};
 pub use stage::Stage;
 
 use std::time::{Duration, Instant};
+
+/// As bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// A user who owns nothing on this machine.
+pub const NOBODY: u32 = 65_534;
 
 /// Whether this is a guest: a machine that is the test's own, with emulated processors.
 #[must_use]

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use watchdog_tests::{Daemon, Options, Stage, get, limit, poll, raw_tcp, seconds};
+use watchdog_tests::{Daemon, NOBODY, Options, Stage, get, limit, poll, raw_tcp, seconds};
 
 #[test]
 fn sigterm_ends_it_within_a_second_and_its_socket_with_it() {
@@ -177,7 +177,7 @@ fn doctor_says_of_each_capability_whether_it_is_there() {
 #[test]
 fn without_root_it_says_what_is_missing_and_looks_at_proc() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { uid: Some(65_534), ..Options::default() });
+    let daemon = Daemon::with(&stage, &Options { uid: Some(NOBODY), ..Options::default() });
 
     let status = daemon.status();
     assert!(status.degraded && !status.tracking.kernel_events, "{status:?}");

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use watchdog::api::Process;
-use watchdog_tests::{Daemon, Stage, poll, seconds};
+use watchdog_tests::{Daemon, MIB, Stage, seconds};
 
-const MIB: u64 = 1024 * 1024;
+/// How long a heap may take to be full.
+const FULL: Duration = Duration::from_secs(60);
 /// Takes some 80 MiB of heap in a second.
 const LEAK: &str = "
 const kept = [];
@@ -42,15 +43,6 @@ fn runs_node(process: &Process) -> bool {
         && process.argv.iter().any(|argument| argument.ends_with("leak.js"))
 }
 
-/// What is said of the process once it is dead.
-fn death(daemon: &Daemon, pid: u32) -> Value {
-    let found = poll(Duration::from_secs(60), || {
-        let answer = daemon.ctl(&["explain", &format!("pid:{pid}")]);
-        (answer.code == 0).then(|| answer.json()["deaths"][0].clone()).filter(Value::is_object)
-    });
-    found.unwrap_or_else(|| panic!("{pid} does not die\n{}", daemon.describe(Some(&daemon.look()))))
-}
-
 fn is_a_full_heap_of_200_mib(death: &Value) {
     assert_eq!(death["cause"], "heap_limit", "{death:#}");
     assert_eq!(death["signal"], 6, "{death:#}");
@@ -65,7 +57,7 @@ fn is_a_full_heap_of_200_mib(death: &Value) {
 fn a_heap_limit_in_the_arguments_is_what_node_died_of() {
     let (_stage, daemon) = run("node --max-old-space-size=200 LEAK");
     let pid = started(&daemon, "node", runs_node);
-    is_a_full_heap_of_200_mib(&death(&daemon, pid));
+    is_a_full_heap_of_200_mib(&daemon.death(pid, FULL));
 
     let text = daemon.ctl_text(&["explain", &pid.to_string()]);
     assert_eq!(text.code, 0, "{text:?}");
@@ -78,7 +70,7 @@ fn a_heap_limit_in_the_arguments_is_what_node_died_of() {
 fn a_heap_limit_in_the_environment_is_what_node_died_of() {
     let (_stage, daemon) = run("env NODE_OPTIONS=--max-old-space-size=200 node LEAK");
     let pid = started(&daemon, "node", runs_node);
-    is_a_full_heap_of_200_mib(&death(&daemon, pid));
+    is_a_full_heap_of_200_mib(&daemon.death(pid, FULL));
 }
 
 #[test]
@@ -96,7 +88,7 @@ fn a_shell_around_node_passes_the_full_heap_on() {
     let shell = started(&daemon, "the shell", is_shell);
     let node = started(&daemon, "node", runs_node);
 
-    let death = death(&daemon, shell);
+    let death = daemon.death(shell, FULL);
     assert_eq!((&death["cause"], &death["exit_code"]), (&"passed_on".into(), &134.into()), "{death:#}");
     assert_eq!(death["passed_on_from"]["pid"], node, "{death:#}");
     assert_eq!(death["passed_on_from"]["cause"], "heap_limit", "{death:#}");

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use watchdog_tests::{Answer, Daemon, ProcessId, Stage, as_user, get, poll, seconds};
+use watchdog_tests::{Answer, Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, poll, seconds};
 
-const NOBODY: u32 = 65_534;
 /// How often the daemon is killed, unless `WATCHDOG_KILLS` says otherwise.
 const KILLS: u64 = 10;
 
@@ -26,9 +25,12 @@ fn ask(daemon: &Daemon, arguments: &[&str]) -> Answer {
 }
 
 fn records(daemon: &Daemon) -> Vec<Value> {
-    let answer = ask(daemon, &["history"]);
-    assert_eq!(answer.code, 0, "{answer:?}");
-    answer.json()["records"].as_array().unwrap().clone()
+    lines(&get(&daemon.socket(), "/v1/history").expect("an answer"))
+}
+
+fn lines(history: &Response) -> Vec<Value> {
+    assert_eq!(history.status, 200, "{}", history.body);
+    history.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn of_type<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -124,8 +126,7 @@ fn a_user_reads_the_history_of_their_own_sessions() {
     let socket = daemon.socket();
     let seen = as_user(NOBODY, move || get(&socket, "/v1/history")).expect("an answer");
 
-    assert_eq!(seen.status, 200, "{}", seen.body);
-    let seen: Vec<Value> = seen.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen = lines(&seen);
     assert_eq!(agents(&seen, "session_started"), BTreeSet::from([nobodys]));
     assert!(!of_type(&seen, "host").is_empty(), "the host's memory is everybody's business");
     let file: PathBuf = daemon.state_dir().join("history.log");

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use watchdog_tests::{Daemon, Stage, as_user, get, limit, poll, raise_descriptor_limit, raw, seconds};
+use watchdog_tests::{Daemon, NOBODY, Stage, as_user, get, limit, poll, raise_descriptor_limit, raw, seconds};
 
 /// Asserts that a helper that is forked now is shown within a second.
 fn tracking_goes_on(daemon: &Daemon, stage: &mut Stage, name: &str) {
@@ -91,7 +91,7 @@ fn a_thousand_idle_connections_of_another_user_keep_root_nowhere_out() {
     let daemon = Daemon::watching(&stage);
     let socket = daemon.socket();
 
-    let idle = as_user(65_534, move || thousand(&socket));
+    let idle = as_user(NOBODY, move || thousand(&socket));
 
     tracking_goes_on(&daemon, &mut stage, "during");
     drop(idle);

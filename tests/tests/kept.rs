@@ -1,17 +1,17 @@
 //! Given left-overs that are meant to stay, none is ever proposed for ending: the traps that other tools fell into.
 
 use watchdog::api::{FindingKind, ProcessState};
-use watchdog_tests::{Daemon, Options, ProcessId, Stage, is_alive, seconds};
+use watchdog_tests::{Daemon, ProcessId, Stage, is_alive, seconds};
 
 /// An agent that leaves one process and dies; then longer than the grace.
 ///
 /// `script` is done by the agent and has to report `kept`; `installed` are the programs that it spawns.
-fn left_behind(installed: &[&str], script: &str, options: &Options<'_>) -> (Stage, Daemon, ProcessId) {
+fn left_behind(installed: &[&str], script: &str, config: &str) -> (Stage, Daemon, ProcessId) {
     let mut stage = Stage::new();
     for name in installed {
         stage.install(name);
     }
-    let daemon = Daemon::with(&stage, options);
+    let daemon = Daemon::configured(&stage, config);
     let agent = stage.agent(&format!("{script} hold"));
     let kept = stage.reported("kept");
     daemon.eventually(seconds(1.0), "the process that is to be kept", |look| look.process(kept).map(drop));
@@ -40,7 +40,7 @@ fn nothing_is_proposed(daemon: &Daemon) {
 }
 
 fn trap(installed: &[&str], script: &str) {
-    let (stage, daemon, kept) = left_behind(installed, script, &Options::default());
+    let (stage, daemon, kept) = left_behind(installed, script, "");
     is_kept(&stage, &daemon, kept);
 }
 
@@ -49,7 +49,7 @@ fn a_tmux_server_and_the_panes_below_it() {
     let (stage, daemon, kept) = left_behind(
         &["tmux"],
         "fork [ fork [ setsid exec tmux [ rename tmux:~server fork [ setsid exec helper [ report pane hold ] ] report kept hold ] ] ] wait",
-        &Options::default(),
+        "",
     );
     let pane = stage.reported("pane");
     is_kept(&stage, &daemon, kept);
@@ -122,7 +122,7 @@ fn a_crashpad_handler_inside_the_grace() {
     let (stage, daemon, handler) = left_behind(
         &["chrome_crashpad_handler"],
         "fork [ spawn-as chrome_crashpad_handler [ --monitor-self --database=/tmp/crashes ] [ report kept hold ] ] wait",
-        &Options { config: "[orphans]\ngrace = \"60s\"\n", ..Options::default() },
+        "[orphans]\ngrace = \"60s\"\n",
     );
     nothing_is_proposed(&daemon);
     assert!(is_alive(handler), "{}", stage.log());
@@ -130,9 +130,8 @@ fn a_crashpad_handler_inside_the_grace() {
 
 #[test]
 fn what_the_configuration_lists() {
-    let options =
-        Options { config: "[orphans]\ngrace = \"2s\"\nkeep = [\"*/my-own-service\"]\n", ..Options::default() };
-    let (stage, daemon, kept) = left_behind(&["my-own-service"], "spawn my-own-service [ report kept hold ]", &options);
+    let config = "[orphans]\ngrace = \"2s\"\nkeep = [\"*/my-own-service\"]\n";
+    let (stage, daemon, kept) = left_behind(&["my-own-service"], "spawn my-own-service [ report kept hold ]", config);
     is_kept(&stage, &daemon, kept);
 }
 
@@ -153,16 +152,14 @@ fn what_a_person_adopts_before_the_agent_dies() {
 
 #[test]
 fn what_a_person_adopts_after_the_agent_died() {
-    let (stage, daemon, kept) = left_behind(&[], "spawn helper [ report kept hold ]", &Options::default());
+    let (stage, daemon, kept) = left_behind(&[], "spawn helper [ report kept hold ]", "");
     let finding =
         daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(|f| f.id));
 
     let answer = daemon.ctl(&["adopt", &kept.pid.to_string()]);
 
     assert_eq!(answer.code, 0, "{answer:?}");
-    daemon.eventually(seconds(1.0), "the finding is closed", |look| {
-        look.findings.iter().find(|f| f.id == finding && f.closed_at.is_some()).map(drop)
-    });
+    daemon.closed(finding, seconds(1.0));
     is_kept(&stage, &daemon, kept);
 }
 
@@ -187,8 +184,7 @@ fn a_session_that_a_person_adopts_as_a_whole() {
 /// The other side: evidence that proves nothing keeps nothing.
 #[test]
 fn a_new_session_alone_is_no_reason_to_keep() {
-    let (_stage, daemon, left) =
-        left_behind(&[], "fork [ fork [ setsid exec helper [ report kept hold ] ] ] wait", &Options::default());
+    let (_stage, daemon, left) = left_behind(&[], "fork [ fork [ setsid exec helper [ report kept hold ] ] ] wait", "");
     daemon.eventually(seconds(1.0), "an orphan", |look| {
         look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
     });
@@ -197,7 +193,7 @@ fn a_new_session_alone_is_no_reason_to_keep() {
 /// SIGHUP that the agent ignored itself is inherited by all: it says nothing about the helper.
 #[test]
 fn a_signal_that_the_agent_ignored_too_is_no_reason_to_keep() {
-    let (_stage, daemon, left) = left_behind(&[], "ignore-hup spawn helper [ report kept hold ]", &Options::default());
+    let (_stage, daemon, left) = left_behind(&[], "ignore-hup spawn helper [ report kept hold ]", "");
     daemon.eventually(seconds(1.0), "an orphan", |look| {
         look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
     });
@@ -205,7 +201,7 @@ fn a_signal_that_the_agent_ignored_too_is_no_reason_to_keep() {
 
 #[test]
 fn a_dev_server_in_the_agents_own_session_is_reported_and_never_proposed() {
-    let (_stage, daemon, left) = left_behind(&[], "spawn helper [ listen-tcp report kept hold ]", &Options::default());
+    let (_stage, daemon, left) = left_behind(&[], "spawn helper [ listen-tcp report kept hold ]", "");
     daemon.eventually(seconds(1.0), "an orphan", |look| {
         look.process(left).filter(|process| process.state == ProcessState::Orphaned).map(drop)
     });

@@ -8,9 +8,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use watchdog::api::{Finding, FindingKind, Severity};
-use watchdog_tests::{Daemon, ProcessId, Stage, anonymous_bytes, poll, seconds};
+use watchdog_tests::{Daemon, ProcessId, Stage, anonymous_bytes, evidence, poll, seconds};
 
 const MB: f64 = 1e6;
 /// Bytes per second: 50 MB a minute.
@@ -60,10 +59,6 @@ fn leak_of(look: &watchdog_tests::Look, process: ProcessId) -> Option<Finding> {
     look.findings_of(FindingKind::Leak).into_iter().find(|finding| finding.pid == process.pid).cloned()
 }
 
-fn number(finding: &Finding, name: &str) -> f64 {
-    finding.evidence.get(name).and_then(Value::as_f64).unwrap_or_else(|| panic!("{name} in {finding:#?}"))
-}
-
 #[test]
 fn a_node_process_that_leaks_50_mb_a_minute_is_found_with_its_slope_and_the_time_to_its_heap_limit() {
     let mut stage = Stage::new();
@@ -72,13 +67,13 @@ fn a_node_process_that_leaks_50_mb_a_minute_is_found_with_its_slope_and_the_time
 
     let leak = daemon.eventually(seconds(120.0), "a leak", |look| leak_of(look, process));
 
-    let slope = number(&leak, "growth_bytes_per_second");
+    let slope: f64 = evidence(&leak, "growth_bytes_per_second");
     assert!((slope / RATE - 1.0).abs() <= 0.2, "{slope} bytes per second where {RATE} are kept");
     assert_eq!(leak.evidence["limit"], "v8-heap");
     let heap = std::fs::read_to_string(stage.directory().join("heap")).expect("how full the heap is");
     let used: f64 = heap.parse().expect("a number");
     let truth = (HEAP_MIB as f64 * 1_048_576.0 - used) / RATE;
-    let told = number(&leak, "seconds_to_limit");
+    let told: f64 = evidence(&leak, "seconds_to_limit");
     assert!((told / truth - 1.0).abs() <= 0.3, "{told} s where {truth} s are left");
     assert_eq!(leak.severity, Severity::Critical, "less than five minutes are left");
     assert!(daemon.metrics().contains("agent_watchdog_leak_bytes_per_second{"));

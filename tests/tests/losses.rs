@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use watchdog::api::ProcessState;
-use watchdog_tests::{Daemon, Options, ProcessId, Stage, descendants, in_guest, poll, seconds};
+use watchdog_tests::{Daemon, ProcessId, Stage, descendants, in_guest, poll, seconds};
 
 /// Waits until the daemon's living processes are exactly those below the stage, twice in a row.
 fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize {
@@ -84,7 +84,7 @@ fn losses_are_counted_and_repaired() {
 #[test]
 fn a_map_that_is_too_small_hides_nothing() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { config: "[tracking]\nmax_processes = 256\n", ..Options::default() });
+    let daemon = Daemon::configured(&stage, "[tracking]\nmax_processes = 256\n");
 
     let agent = stage.agent("times 400 [ fork [ report child hold ] ] hold");
     stage.all_reported("child", 400);

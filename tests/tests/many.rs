@@ -3,17 +3,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use watchdog::api::{Finding, FindingKind, ProcessState};
-use watchdog_tests::{Daemon, Options, ProcessId, Stage, seconds};
-
-const MIB: u64 = 1 << 20;
-
-fn with_config(stage: &Stage, config: &str) -> Daemon {
-    Daemon::with(stage, &Options { config, ..Options::default() })
-}
+use watchdog_tests::{Daemon, MIB, ProcessId, Stage, evidence, seconds};
 
 fn number(finding: &Finding, name: &str) -> u64 {
-    finding.evidence.get(name).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("no {name} in {finding:?}"))
+    evidence(finding, name)
 }
 
 /// Waits for the first open finding of a kind.
@@ -27,7 +22,7 @@ fn idle_helpers_of_older_generations_are_stale_and_working_ones_are_not() {
     for name in ["mcp-server-idle", "mcp-server-busy"] {
         stage.install(name);
     }
-    let daemon = with_config(&stage, "[stale]\nidle = \"2s\"\n");
+    let daemon = Daemon::configured(&stage, "[stale]\nidle = \"2s\"\n");
     let agent = stage.agent(
         "times 3 [ spawn mcp-server-idle [ report idle hold ] spawn mcp-server-busy [ report busy for 60 [ sleep 0.01 ] ] sleep 2.2 ] hold",
     );
@@ -55,16 +50,14 @@ fn idle_helpers_of_older_generations_are_stale_and_working_ones_are_not() {
 
     stage.kill(idle[0]);
     stage.kill(idle[1]);
-    daemon.eventually(seconds(5.0), "it closes", |look| {
-        look.findings.iter().find(|found| found.id == finding.id && found.closed_at.is_some()).map(drop)
-    });
+    daemon.closed(finding.id, seconds(5.0));
 }
 
 #[test]
 fn the_same_server_for_two_agents_is_a_duplicate() {
     let mut stage = Stage::new();
     stage.install("mcp-server-notes");
-    let daemon = with_config(&stage, "[duplicates]\nafter = \"1s\"\n");
+    let daemon = Daemon::configured(&stage, "[duplicates]\nafter = \"1s\"\n");
     for other in ["30", "30", "31"] {
         stage.agent(&format!("spawn mcp-server-notes [ report server{other} anon {other} hold ] hold"));
     }
@@ -93,8 +86,7 @@ fn a_burst_of_helpers_is_told_with_who_started_it_and_a_build_is_none() {
     let finding = found(&daemon, FindingKind::Fanout, seconds(8.0));
     assert_eq!((finding.pid, finding.proposed_action.as_str()), (agent.pid, "report"));
     assert_eq!((number(&finding, "helpers"), number(&finding, "helpers_limit")), (11, 10));
-    let starter = finding.evidence.get("started_by").and_then(|by| by[0]["pid"].as_u64());
-    assert_eq!(starter, Some(u64::from(agent.pid)));
+    assert_eq!(evidence::<Value>(&finding, "started_by")[0]["pid"], agent.pid);
     daemon.never(seconds(1.5), "a build is a burst", |look| {
         look.findings_of(FindingKind::Fanout).iter().find(|finding| finding.pid == build.pid).map(drop)
     });
@@ -105,7 +97,7 @@ fn what_is_over_its_limit_is_told_once_and_only_after_a_while() {
     let mut stage = Stage::new();
     let name = format!("limited-{}", stage.agent_name());
     stage.install(&name);
-    let daemon = with_config(
+    let daemon = Daemon::configured(
         &stage,
         &format!(
             "[[profile]]\nname = \"limited\"\nexe = [\"*/{name}\"]\nmax_process_memory = \"60MiB\"\nmax_memory = \"100MiB\"\n"
@@ -138,7 +130,7 @@ fn what_is_over_its_limit_is_told_once_and_only_after_a_while() {
 #[test]
 fn a_file_in_memory_is_nobodys_and_named() {
     let mut stage = Stage::new();
-    let daemon = with_config(&stage, "[external]\ntmpfs_growth = \"300MiB\"\n");
+    let daemon = Daemon::configured(&stage, "[external]\ntmpfs_growth = \"300MiB\"\n");
     let agent = stage.agent("hold");
     daemon.eventually(seconds(1.0), "the agent", |look| look.session(agent).map(drop));
     // The host's memory is looked at every second: what was there before has to be known.
@@ -149,13 +141,10 @@ fn a_file_in_memory_is_nobodys_and_named() {
     let finding = found(&daemon, FindingKind::External, seconds(8.0));
     assert_eq!((finding.session, finding.pid), (None, 0));
     assert!(number(&finding, "growth_bytes") >= 300 * MIB, "{finding:?}");
-    let largest = finding.evidence.get("largest_file").and_then(|file| file["path"].as_str());
-    assert_eq!(largest, file.path().to_str());
+    assert_eq!(evidence::<Value>(&finding, "largest_file")["path"].as_str(), file.path().to_str());
     let session = daemon.look().session(agent).map(|session| session.memory_bytes);
     assert!(session.is_some_and(|bytes| bytes < 100 * MIB), "{session:?}");
 
     drop(file);
-    daemon.eventually(seconds(5.0), "it closes when the file is removed", |look| {
-        look.findings.iter().find(|found| found.id == finding.id && found.closed_at.is_some()).map(drop)
-    });
+    daemon.closed(finding.id, seconds(5.0));
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use watchdog::api::{Finding, FindingKind, ProcessState, SessionState};
-use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, is_alive, seconds};
+use watchdog_tests::{Daemon, Look, ProcessId, Stage, is_alive, seconds};
 
 /// Whether a pid stands anywhere in the evidence under the name `pid`.
 fn names(evidence: &Value, process: ProcessId) -> bool {
@@ -28,12 +28,6 @@ fn one_group(look: &Look, survivors: &[ProcessId]) -> Option<Finding> {
     let all =
         survivors.iter().all(|process| names(&evidence, *process) && state(process) == Some(ProcessState::Orphaned));
     all.then(|| (*finding).clone())
-}
-
-fn closed(daemon: &Daemon, finding: u64, within: Duration) -> Finding {
-    daemon.eventually(within, "the finding is closed", |look| {
-        look.findings.iter().find(|f| f.id == finding && f.closed_at.is_some()).cloned()
-    })
 }
 
 #[test]
@@ -99,7 +93,7 @@ fn a_finding_closes_when_the_last_orphan_is_gone() {
     });
     stage.kill(b);
 
-    let closed = closed(&daemon, finding.id, seconds(2.0));
+    let closed = daemon.closed(finding.id, seconds(2.0));
     assert!(closed.closed_because.is_some());
     assert_eq!(closed.proposed_action, "report");
 }
@@ -148,7 +142,7 @@ fn the_orphans_of_an_inner_agent_are_not_the_outer_ones() {
     let other = format!("other-{}", stage.agent_name());
     stage.install(&other);
     let profile = format!("[[profile]]\nname = \"other\"\nexe = [\"*/{other}\"]\n");
-    let daemon = Daemon::with(&stage, &Options { config: &profile, ..Options::default() });
+    let daemon = Daemon::configured(&stage, &profile);
     let outer = stage.agent(&format!(
         "fork [ report outer-helper hold ] spawn {other} [ report inner fork [ report leaf hold ] hold ] hold"
     ));

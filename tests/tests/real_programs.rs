@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use watchdog::api::{Finding, FindingKind, Process, ProcessKind, ProcessState};
-use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, descendants, is_alive, poll, seconds};
+use watchdog_tests::{Daemon, Look, ProcessId, Stage, descendants, is_alive, poll, seconds};
 
 const PACKAGES: [&str; 4] = [
     "@modelcontextprotocol/server-everything@2026.8.31",
@@ -76,7 +76,7 @@ fn scene(grace: &str) -> Scene {
     let bin = installed().join("node_modules/.bin");
     let mut stage = Stage::new();
     let config = format!("[orphans]\ngrace = \"{grace}\"\n");
-    let daemon = Daemon::with(&stage, &Options { config: &config, ..Options::default() });
+    let daemon = Daemon::configured(&stage, &config);
     for server in SERVERS {
         stage.fifo(server);
     }

@@ -161,7 +161,7 @@ fn an_agent_inside_an_agent_has_a_session_of_its_own() {
     let other = format!("other-{}", stage.agent_name());
     stage.install(&other);
     let profile = format!("[[profile]]\nname = \"other\"\nexe = [\"*/{other}\"]\n");
-    let daemon = Daemon::with(&stage, &watchdog_tests::Options { config: &profile, ..Default::default() });
+    let daemon = Daemon::configured(&stage, &profile);
 
     let outer = stage
         .agent(&format!("spawn helper [ spawn {other} [ report inner fork [ report leaf hold ] hold ] hold ] hold"));

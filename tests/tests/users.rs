@@ -2,9 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use serde_json::json;
-use watchdog_tests::{Daemon, ProcessId, Response, Stage, as_user, get, post, seconds};
-
-const NOBODY: u32 = 65_534;
+use watchdog_tests::{Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, post, seconds};
 
 /// A tree of root's, and one of nobody's.
 struct Two {

@@ -41,6 +41,7 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let (asker, mut inbox) = request::channel();
         let (events, mut happened) = mpsc::channel(1);
+        let origin = Origin { state_dir: dir.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() };
         tokio::spawn(async move {
             let mut journal = Journal::new(100);
             loop {
@@ -57,9 +58,16 @@ impl Fixture {
         });
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let front = asker.clone();
-        let (metrics, origin) = (Arc::new(Metrics::new().unwrap()), Arc::new(history_of_the_test()));
-        tokio::spawn(async move { socket.serve(front, metrics, origin).await });
+        let metrics = Arc::new(Metrics::new().unwrap());
+        tokio::spawn(async move { socket.serve(front, metrics, Arc::new(origin)).await });
         Self { dir, events, asker }
+    }
+
+    /// One whose history holds something.
+    async fn with_history() -> Self {
+        let fixture = Self::start().await;
+        write_history(fixture.dir.path());
+        fixture
     }
 
     async fn connect(&self) -> UnixStream {
@@ -114,25 +122,19 @@ fn answer(request: Request, journal: &mut Journal) {
     }
 }
 
-/// A history that all tests here read, and nobody writes.
-fn history_of_the_test() -> Origin {
-    static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
-    let directory = DIRECTORY.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut store, _) = Store::open(directory.path()).unwrap();
-        let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
-            let record = serde_json::json!({
-                "at": "2026-01-02T00:00:00Z", "run": run, "owner_uid": uid, "type": "oom", "pid": 1, "start_time": 1,
-                "session": session, "comm": comm,
-            });
-            line::encode(&serde_json::from_value(record).unwrap())
-        };
-        let many = (0..2_000).flat_map(|number| record("before", NOBODY, number % 10, format!("{number:0100}")));
-        store.append(&many.collect::<Vec<u8>>()).unwrap();
-        store.append(&record("now", rustix::process::geteuid().as_raw(), 77, "mine".to_owned())).unwrap();
-        directory
-    });
-    Origin { state_dir: directory.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() }
+/// Many records of a run that has ended, and one of the present run.
+fn write_history(state_dir: &Path) {
+    let (mut store, _) = Store::open(state_dir).unwrap();
+    let record = |run: &str, uid: u32, session: u64, comm: String| -> Vec<u8> {
+        let record = serde_json::json!({
+            "at": "2026-01-02T00:00:00Z", "run": run, "owner_uid": uid, "type": "oom", "pid": 1, "start_time": 1,
+            "session": session, "comm": comm,
+        });
+        line::encode(&serde_json::from_value(record).unwrap())
+    };
+    let many = (0..2_000).flat_map(|number| record("before", NOBODY, number % 10, format!("{number:0100}")));
+    store.append(&many.collect::<Vec<u8>>()).unwrap();
+    store.append(&record("now", rustix::process::geteuid().as_raw(), 77, "mine".to_owned())).unwrap();
 }
 
 fn unchunk(mut body: &str) -> String {
@@ -320,7 +322,7 @@ impl Fixture {
 
 #[tokio::test]
 async fn the_history_comes_line_by_line_and_as_it_was_asked_for() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     let all = fixture.history("").await;
     // Another user than root has one record of its own.
     assert_eq!(all.len(), if rustix::process::geteuid().is_root() { 2_001 } else { 1 });
@@ -334,7 +336,7 @@ async fn the_history_comes_line_by_line_and_as_it_was_asked_for() {
 
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_the_history_harms_nobody() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     for _ in 0..20 {
         let mut stream = fixture.connect().await;
         stream.write_all(b"GET /v1/history HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -345,7 +347,7 @@ async fn a_client_that_leaves_in_the_middle_of_the_history_harms_nobody() {
 
 #[tokio::test]
 async fn a_postmortem_is_of_a_run_that_has_ended() {
-    let fixture = Fixture::start().await;
+    let fixture = Fixture::with_history().await;
     let (status, told) = fixture.ask::<Postmortem>("GET", "/v1/postmortem", "").await;
     assert_eq!((status, told.run.as_str()), (200, "before"));
     let (status, problem) = fixture.ask::<Problem>("GET", "/v1/postmortem?boot=-3", "").await;

@@ -6,6 +6,7 @@ use rstest::rstest;
 use super::*;
 use crate::api::OomRecord;
 use crate::history::Found;
+use crate::host::testing::eventually;
 
 const LIMITS: Limits = Limits { retention: Duration::from_secs(86_400), max_bytes: 1 << 20 };
 const RUN: &str = "2026-01-02T00:00:00Z";
@@ -87,17 +88,10 @@ fn a_run_that_nobody_stops_has_what_waits_written_and_no_end() {
 fn a_record_is_in_the_file_before_it_is_a_second_old() {
     let dir = tempfile::tempdir().unwrap();
     let (historian, _ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
-    let began = Instant::now();
-    while !dir.path().join(history::FILE).exists() {
-        assert!(began.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(1));
-    }
+    eventually("there is a file", || dir.path().join(history::FILE).exists());
     let wrote = Instant::now();
     historian.write(String::new(), None, numbered(1).what);
-    while comms(dir.path()).is_empty() {
-        assert!(wrote.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually("the record is in it", || !comms(dir.path()).is_empty());
     assert!(wrote.elapsed() < Duration::from_secs(1), "it took {:?}", wrote.elapsed());
 }
 
@@ -111,9 +105,7 @@ fn a_flood_is_counted_where_it_is_too_much_and_never_waited_for() {
         historian.write(wall_clock().to_string(), None, numbered(number).what);
     }
     let took = began.elapsed();
-    while historian.messages.try_send(Message::Stop).is_err() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    eventually("there is room for one more message", || historian.messages.try_send(Message::Stop).is_ok());
     ended.blocking_recv().unwrap();
     let lost = usize::try_from(historian.state().lost_records).unwrap();
     assert_eq!(comms(dir.path()).len() + lost, FLOOD);

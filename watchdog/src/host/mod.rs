@@ -31,7 +31,7 @@ mod stat;
 pub mod statm;
 mod stdin;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod tmpfs;
 mod unix_diag;
 pub mod users;

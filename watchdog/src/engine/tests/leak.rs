@@ -2,25 +2,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::world::World;
+use super::world::{MINUTE, SECOND, World, number};
 use crate::api::{Finding, FindingKind, Severity};
 use crate::config::{Config, Globs, Size};
 use crate::engine::id::{Bytes, ProcessId};
-use crate::engine::input::{CgroupLimit, ExitStatus, HostMemory, Input, Limits};
+use crate::engine::input::{CgroupLimit, ExitStatus, Input, Limits};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const GIB: u64 = 1024;
-
-pub(super) fn host(world: &mut World, available_mib: u64) {
-    let host = HostMemory {
-        total: Bytes::from_mib(64 * GIB),
-        available: Bytes::from_mib(available_mib),
-        ..HostMemory::default()
-    };
-    world.tell(Input::Host(host));
-}
 
 pub(super) fn world() -> World {
     world_with(Config::default())
@@ -28,22 +17,13 @@ pub(super) fn world() -> World {
 
 fn world_with(config: Config) -> World {
     let mut world = World::with(config);
-    host(&mut world, 16 * GIB);
+    world.host(Bytes::from_mib(16 * GIB), Bytes(0));
     world
 }
 
 pub(super) fn helper(world: &mut World) -> ProcessId {
     let agent = world.claude();
     world.spawn(agent, &["/usr/bin/node", "/home/u/server.js"])
-}
-
-/// Time passes, in steps of an idle daemon's tick.
-pub(super) fn pass(world: &mut World, span: Duration) {
-    let end = world.now.plus(span);
-    while world.now < end {
-        world.now = world.now.plus(SECOND).min(end);
-        world.tell(Input::Tick);
-    }
 }
 
 /// Memory in MiB by seconds, sampled every second as long as it lasts. Stops at the first leak.
@@ -60,13 +40,9 @@ pub(super) fn run(
         if let Some(finding) = world.open(FindingKind::Leak).into_iter().next() {
             return Some(finding);
         }
-        pass(world, SECOND);
+        world.pass(SECOND);
     }
     None
-}
-
-fn number(finding: &Finding, name: &str) -> f64 {
-    finding.evidence[name].as_f64().unwrap_or_else(|| panic!("{name} in {finding:#?}"))
 }
 
 #[test]
@@ -99,7 +75,7 @@ fn who_is_not_sampled_has_not_moved() {
     // Six loads, minutes apart, and no word in between: as if it had grown all the time.
     for load in 0..6 {
         world.memory(helper, Bytes::from_mib(100 + load * 30));
-        pass(&mut world, MINUTE * 5);
+        world.pass(MINUTE * 5);
     }
     world.memory(helper, Bytes::from_mib(250));
     assert!(world.open(FindingKind::Leak).is_empty());
@@ -120,11 +96,11 @@ fn a_leak_that_becomes_a_plateau_is_shown_as_one_and_then_closed() {
     let mut world = world();
     let helper = helper(&mut world);
     run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
-    pass(&mut world, MINUTE);
+    world.pass(MINUTE);
     let open = world.open(FindingKind::Leak);
     assert!(number(&open[0], "plateau_seconds") >= 50.0, "{open:#?}");
     assert_eq!(open[0].evidence["seconds_to_limit"], json!(null));
-    pass(&mut world, MINUTE * 4);
+    world.pass(MINUTE * 4);
     assert_eq!(world.all(FindingKind::Leak)[0].closed_because.as_deref(), Some("plateau"));
 }
 
@@ -135,7 +111,7 @@ fn a_plateau_on_which_memory_sways_is_shown_as_one_too() {
     let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
     let top = number(&leak, "memory_bytes") / 1_048_576.0;
     for second in 0..60 {
-        pass(&mut world, SECOND);
+        world.pass(SECOND);
         world.memory(helper, Bytes::from_mib(top as u64 - second % 2));
     }
     let open = world.open(FindingKind::Leak);
@@ -173,7 +149,7 @@ fn severity_follows_from_the_time_that_is_left() {
     for (available, severity) in [(3_000, Severity::Info), (1_500, Severity::Warning), (240, Severity::Critical)] {
         let mut world = world();
         let helper = helper(&mut world);
-        host(&mut world, available);
+        world.host(Bytes::from_mib(available), Bytes(0));
         let leak = run(&mut world, helper, MINUTE, |s| 50.0 + s).expect("a leak");
         assert_eq!(leak.severity, severity, "{leak:#?}");
     }
@@ -232,7 +208,7 @@ fn a_runaway_is_urgent_where_little_is_left_and_no_leak_where_much_is() {
         let mut found = None;
         while world.now.since(began) < SECOND * 25 && found.is_none() {
             let mib = 20 + world.now.since(began).as_millis() as u64 * 230 / 1_000;
-            host(&mut world, available.saturating_sub(mib));
+            world.host(Bytes::from_mib(available.saturating_sub(mib)), Bytes(0));
             world.memory(tool, Bytes::from_mib(mib));
             found = world.open(FindingKind::Leak).into_iter().next();
             world.wait(Duration::from_millis(250));
@@ -252,7 +228,7 @@ fn a_burst_of_a_tool_is_no_leak() {
     let tool = world.spawn(agent, &["/usr/bin/cc1plus"]);
     for millis in (0..4_000_u64).step_by(250) {
         let mib = 20 + millis.min(2_000) * 3;
-        host(&mut world, 12 * GIB - mib);
+        world.host(Bytes::from_mib(12 * GIB - mib), Bytes(0));
         world.memory(tool, Bytes::from_mib(mib));
         assert!(world.open(FindingKind::Leak).is_empty(), "after {millis} ms");
         world.wait(Duration::from_millis(250));
@@ -267,7 +243,7 @@ fn what_a_tool_takes_each_time_is_no_leak_the_third_time() {
         let tool = world.spawn(agent, &["/usr/bin/tsc"]);
         for second in 0..80 {
             world.memory(tool, Bytes::from_mib(50 + second * 3));
-            pass(&mut world, SECOND);
+            world.pass(SECOND);
         }
         let found = !world.open(FindingKind::Leak).is_empty();
         world.end(tool, ExitStatus::Code(0));
@@ -288,7 +264,7 @@ fn helpers_come(world: &mut World, every: Duration, count: usize, stay: bool) {
         if let Some(before) = before.replace(helper).filter(|_| !stay) {
             world.end(before, ExitStatus::Code(0));
         }
-        pass(world, every);
+        world.pass(every);
     }
 }
 

@@ -1,4 +1,4 @@
-use super::world::{World, listed};
+use super::world::{USER, World, listed, naming};
 use crate::api::{FindingKind, ProcessKind, ProcessState};
 use crate::engine::effect::Effect;
 use crate::engine::input::{Input, Stdin};
@@ -107,12 +107,11 @@ fn an_agent_inside_another_is_not_kept_for_talking_to_it() {
 #[test]
 fn argv_is_not_shown_to_another_user() {
     use crate::engine::id::Uid;
-    use crate::engine::view::{Naming, Viewer};
+    use crate::engine::view::Viewer;
     let mut world = World::new();
     world.claude();
-    let naming = Naming { boot: std::time::Duration::ZERO, user: &|uid| uid.0.to_string() };
-    let stranger = world.engine.tree(Viewer::User(Uid(4_242)), &naming);
-    let owner = world.engine.tree(Viewer::User(super::world::USER), &naming);
+    let stranger = world.engine.tree(Viewer::User(Uid(4_242)), &naming());
+    let owner = world.engine.tree(Viewer::User(USER), &naming());
     assert!(stranger.sessions.is_empty());
     assert_eq!(owner.sessions.len(), 1);
 }

@@ -1,11 +1,7 @@
-use std::time::Duration;
-
-use super::world::World;
+use super::world::{SECOND, World};
 use crate::api::{FindingKind, Severity};
 use crate::config::{Config, Size};
 use crate::engine::id::{Bytes, ProcessId};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn size(mib: u64) -> Option<Size> {
     Some(Size::Bytes(Bytes::from_mib(mib)))

@@ -1,13 +1,12 @@
 use std::time::Duration;
 
-use super::world::World;
+use super::world::{MINUTE, World};
 use crate::api::{FindingKind, ProcessState};
 use crate::engine::effect::Effect;
 use crate::engine::id::{Bytes, ProcessId};
 use crate::engine::input::Stdin;
 
 const SERVER: [&str; 2] = ["/usr/bin/node", "/x/.bin/mcp-server-memory"];
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// An agent that starts this server anew every ten minutes, and never ends it.
 fn generations(world: &mut World, count: usize) -> (ProcessId, Vec<ProcessId>) {

@@ -1,9 +1,5 @@
-use std::time::Duration;
-
-use super::world::{World, naming};
+use super::world::{SECOND, World, naming};
 use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
-
-const TICK: Duration = Duration::from_secs(1);
 
 fn session(world: &World, agent: ProcessId) -> SessionId {
     SessionId(world.session(agent).id)
@@ -19,11 +15,11 @@ fn a_session_that_is_over_is_summed_up_with_its_peak_and_all_its_helpers() {
     for (helper, mib) in helpers.into_iter().zip([30, 50]) {
         world.memory(helper, Bytes::from_mib(mib));
     }
-    world.wait(TICK);
+    world.wait(SECOND);
     // One goes before the other grows: they never hold both peaks at once.
     world.kill(helpers[1]);
     world.memory(helpers[0], Bytes::from_mib(70));
-    world.wait(TICK);
+    world.wait(SECOND);
     world.kill(helpers[0]);
     world.kill(agent);
 

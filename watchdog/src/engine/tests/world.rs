@@ -17,6 +17,8 @@ use crate::engine::view::{Naming, Viewer};
 
 pub(super) const SHELL: ProcessId = ProcessId { pid: Pid(100), start_time: Ticks(1_000) };
 pub(super) const USER: Uid = Uid(1_000);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) struct World {
     pub(super) engine: Engine,
@@ -151,25 +153,33 @@ impl World {
     }
 
     pub(super) fn memory(&mut self, process: ProcessId, anon: Bytes) {
-        let memory = Memory { anon, ..Memory::default() };
+        self.sample(process, Memory { anon, ..Memory::default() });
+    }
+
+    pub(super) fn sample(&mut self, process: ProcessId, memory: Memory) {
         let sample = Sample { at: self.now, process, memory, ppid: None, zombie: false, tty: None, comm: None };
         self.tell(Input::Samples(vec![sample]));
     }
 
     /// Time passes, in steps of the daemon's tick.
     pub(super) fn wait(&mut self, span: Duration) {
-        let end = self.now.plus(span);
-        while self.now < end {
-            self.now = self.now.plus(Duration::from_millis(250)).min(end);
-            self.tell(Input::Tick);
-        }
+        self.ticks(span, Duration::from_millis(250));
+    }
+
+    /// Time passes, in steps of an idle daemon's tick.
+    pub(super) fn pass(&mut self, span: Duration) {
+        self.ticks(span, SECOND);
     }
 
     /// A long time passes in which nothing happens: the ticks are further apart than the daemon's.
     pub(super) fn rest(&mut self, span: Duration) {
+        self.ticks(span, 5 * SECOND);
+    }
+
+    fn ticks(&mut self, span: Duration, step: Duration) {
         let end = self.now.plus(span);
         while self.now < end {
-            self.now = self.now.plus(Duration::from_secs(5)).min(end);
+            self.now = self.now.plus(step).min(end);
             self.tell(Input::Tick);
         }
     }
@@ -317,6 +327,11 @@ impl World {
 
 pub(super) fn image(path: &str, argv: &[&str]) -> Image {
     Image { path: path.into(), argv: argv.iter().map(|arg| (*arg).to_owned()).collect(), truncated: false }
+}
+
+/// A number of the finding's evidence.
+pub(super) fn number(finding: &api::Finding, name: &str) -> f64 {
+    finding.evidence[name].as_f64().unwrap_or_else(|| panic!("{name} in {finding:#?}"))
 }
 
 /// The pids that an orphan finding lists.

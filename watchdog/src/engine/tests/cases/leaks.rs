@@ -5,20 +5,16 @@ use std::time::Duration;
 use super::*;
 use crate::api::{Finding, Severity};
 use crate::engine::id::Bytes;
-use crate::engine::input::{CgroupLimit, ExitStatus, Input, Limits, Memory, Sample};
-use crate::engine::tests::leak::{host, pass, run};
+use crate::engine::input::{CgroupLimit, ExitStatus, Input, Limits, Memory};
+use crate::engine::tests::leak::run;
+use crate::engine::tests::world::{MINUTE, SECOND, number};
 
-const MINUTE: Duration = Duration::from_secs(60);
 const GIB: u64 = 1024;
 
 fn on_host_with(available_mib: u64) -> World {
     let mut world = World::new();
-    host(&mut world, available_mib);
+    world.host(Bytes::from_mib(available_mib), Bytes(0));
     world
-}
-
-fn number(finding: &Finding, name: &str) -> f64 {
-    finding.evidence[name].as_f64().unwrap_or_else(|| panic!("{name} in {finding:#?}"))
 }
 
 /// MiB per second.
@@ -43,9 +39,9 @@ fn a_leak_becomes_urgent_as_its_end_comes_near() {
     let mut severities = Vec::new();
     for second in 0..2_200_u64 {
         let mib = 400 + second * 50;
-        host(&mut world, 120 * GIB - mib);
+        world.host(Bytes::from_mib(120 * GIB - mib), Bytes(0));
         world.memory(agent, Bytes::from_mib(mib));
-        pass(&mut world, Duration::from_secs(1));
+        world.pass(SECOND);
         for finding in world.open(FindingKind::Leak) {
             if severities.last() != Some(&finding.severity) {
                 severities.push(finding.severity);
@@ -65,7 +61,7 @@ fn growth_outside_the_heap_is_not_bounded_by_its_limit() {
     run(&mut world, agent, MINUTE * 2, |s| 300.0 + s * 7.2).expect("a leak within two minutes");
     for second in 60..900 {
         world.memory(agent, Bytes::from_mib(300 + second * 72 / 10));
-        pass(&mut world, Duration::from_secs(1));
+        world.pass(SECOND);
     }
     let leak = &world.open(FindingKind::Leak)[0];
     assert_eq!(leak.evidence["limit"], "host");
@@ -158,9 +154,9 @@ fn a_language_server_for_each_worktree_is_no_leak() {
         let server = world.spawn(agent, &["/home/u/.cargo/bin/rust-analyzer"]);
         for second in 0..20 {
             world.memory(server, Bytes::from_mib(30 + second * 35));
-            pass(&mut world, Duration::from_secs(1));
+            world.pass(SECOND);
         }
-        pass(&mut world, MINUTE * 4);
+        world.pass(MINUTE * 4);
     }
     assert!(world.all(FindingKind::Leak).is_empty());
 }
@@ -205,9 +201,9 @@ fn what_is_kept_after_the_work_is_no_leak() {
     let workers: Vec<ProcessId> = (0..40).map(|_| world.spawn(agent, &["/usr/bin/node", "/w.js"])).collect();
     for second in 0..30 {
         workers.iter().for_each(|worker| world.memory(*worker, Bytes::from_mib(20 + second * 45 / 10)));
-        pass(&mut world, Duration::from_secs(1));
+        world.pass(SECOND);
     }
-    pass(&mut world, MINUTE * 60);
+    world.pass(MINUTE * 60);
     assert!(world.all(FindingKind::Leak).is_empty());
 }
 
@@ -224,7 +220,7 @@ fn tool_calls_are_no_leak_of_their_session() {
             world.wait(Duration::from_millis(250));
         }
         world.end(tool, ExitStatus::Code(0));
-        pass(&mut world, Duration::from_secs(20));
+        world.pass(Duration::from_secs(20));
     }
     assert!(world.all(FindingKind::Leak).is_empty());
 }
@@ -237,10 +233,8 @@ fn pages_of_files_are_no_leak() {
     let server = world.spawn(agent, &["/usr/bin/llama-server"]);
     for second in 0..300 {
         let memory = Memory { anon: Bytes::from_mib(50), file: Bytes::from_mib(second * 45), ..Memory::default() };
-        let sample =
-            Sample { at: world.now, process: server, memory, ppid: None, zombie: false, tty: None, comm: None };
-        world.tell(Input::Samples(vec![sample]));
-        pass(&mut world, Duration::from_secs(1));
+        world.sample(server, memory);
+        world.pass(SECOND);
     }
     assert!(world.all(FindingKind::Leak).is_empty());
 }
@@ -253,9 +247,8 @@ fn memory_that_goes_to_swap_still_grows() {
     let mut found = false;
     for second in 0..60_u64 {
         let memory = Memory { anon: Bytes::from_mib(100), swap: Bytes::from_mib(second * 2), ..Memory::default() };
-        let sample = Sample { at: world.now, process: agent, memory, ppid: None, zombie: false, tty: None, comm: None };
-        world.tell(Input::Samples(vec![sample]));
-        pass(&mut world, Duration::from_secs(1));
+        world.sample(agent, memory);
+        world.pass(SECOND);
         found |= !world.open(FindingKind::Leak).is_empty();
     }
     assert!(found);
@@ -282,7 +275,7 @@ fn a_slow_burn_over_many_workers_is_a_leak_of_the_session() {
         let script = format!("/pool/worker-{number}.js");
         let worker = world.spawn(agent, &["/usr/bin/node", &script]);
         world.memory(worker, Bytes::from_mib(45));
-        pass(&mut world, MINUTE * 6);
+        world.pass(MINUTE * 6);
     }
     let leaks = world.open(FindingKind::Leak);
     assert_eq!(leaks.len(), 1, "{leaks:#?}");

@@ -6,10 +6,9 @@ use super::*;
 use crate::api::ProcessState;
 use crate::engine::id::Bytes;
 use crate::engine::input::ExitStatus;
-use crate::engine::tests::world::SHELL;
+use crate::engine::tests::world::{MINUTE, SHELL};
 
 const STREAM: [&str; 4] = ["claude", "--output-format", "stream-json", "--resume"];
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn stream(world: &mut World, parent: ProcessId) -> ProcessId {
     let child = world.fork(parent);

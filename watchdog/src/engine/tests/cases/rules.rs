@@ -6,7 +6,7 @@ use super::*;
 use crate::api::ProcessState;
 use crate::engine::id::{Pid, Ticks};
 use crate::engine::input::{Exec, ExitStatus, Input, KernelEvent, Lineage};
-use crate::engine::tests::world::{USER, image};
+use crate::engine::tests::world::{USER, image, naming};
 
 /// A server begins to listen only after its agent's death: what is proposed rests on fresh facts.
 #[test]
@@ -135,7 +135,7 @@ fn a_group_that_joins_another_says_so() {
 #[test]
 fn a_group_is_shown_to_the_user_whose_agent_died() {
     use crate::engine::id::Uid;
-    use crate::engine::view::{Naming, Viewer};
+    use crate::engine::view::Viewer;
     let mut world = World::new();
     let agent = claude(&mut world);
     let sudo = world.fork(agent);
@@ -152,8 +152,7 @@ fn a_group_is_shown_to_the_user_whose_agent_died() {
     world.tell(Input::Kernel(KernelEvent::Exec(exec)));
     world.kill(agent);
 
-    let naming = Naming { boot: Duration::ZERO, user: &|uid| uid.0.to_string() };
-    let seen_by = |uid| world.engine.findings(Viewer::User(uid), &naming, false).findings.len();
+    let seen_by = |uid| world.engine.findings(Viewer::User(uid), &naming(), false).findings.len();
     assert_eq!((seen_by(USER), seen_by(Uid(4_242))), (1, 0));
 }
 

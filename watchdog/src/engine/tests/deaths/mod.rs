@@ -7,7 +7,7 @@ mod told;
 
 use std::time::Duration;
 
-use super::world::{USER, World};
+use super::world::{USER, World, naming};
 use crate::api::{Cause, Certainty, Death, Explanation, OomScope, ProcessKind, Relation};
 use crate::engine::deaths::Subject;
 use crate::engine::effect::Effect;
@@ -15,7 +15,7 @@ use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks, Uid};
 use crate::engine::input::{
     CgroupLimit, Exit, ExitStatus, HostMemory, Input, KernelEvent, Limits, Oom, OomCgroup, OomSeen, Signal,
 };
-use crate::engine::view::{Naming, Viewer};
+use crate::engine::view::Viewer;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -80,10 +80,6 @@ fn oom_kill(world: &mut World, victim: ProcessId, peak: u64) {
 fn in_cgroup(world: &mut World, process: ProcessId, path: &str, max: u64) {
     let cgroup = Some(CgroupLimit { path: path.into(), max: Bytes(max), current: Bytes(0) });
     world.tell(Input::Limits(process, Limits { cgroup, v8_heap: None }));
-}
-
-fn naming() -> Naming<'static> {
-    Naming { boot: Duration::from_secs(1_700_000_000), user: &|uid| uid.0.to_string() }
 }
 
 fn explain_to(world: &World, viewer: Viewer, who: Subject) -> Option<Explanation> {
