@@ -5,6 +5,7 @@
 mod death;
 mod event;
 mod finding;
+mod gate;
 mod history;
 mod status;
 mod tree;
@@ -15,6 +16,11 @@ pub use death::{
 };
 pub use event::{Event, Events};
 pub use finding::{Finding, FindingKind, Findings, Severity};
+pub use gate::{
+    Breaker, Cancel, Cancelled, Grant, LaunchRequest, LaunchUpdate, Lease, Occupant, ProfileBounds, Queue,
+    RefusalReason, Refused, RefusedLaunch, Room, SessionLimits, SubagentAnswer, SubagentCall, SubagentEvent, Waiter,
+    Waiting,
+};
 pub use history::{
     ActionRecord, End, FindingRecord, Growth, HostRecord, HostTrend, OomRecord, Past, Postmortem, ProcessMemory,
     Record, SessionMemory, SessionStart, SessionSummary,

@@ -2,6 +2,7 @@
 
 mod candidates;
 mod detect;
+mod gate;
 mod globs;
 mod parse;
 mod profile;
@@ -10,6 +11,7 @@ mod values;
 
 pub use candidates::Candidates;
 pub use detect::{Duplicates, External, Fanout, Stale};
+pub use gate::{Bounds, Gate, NoRate, Rate, Ungated};
 pub use globs::{GlobError, Globs};
 pub use parse::parse;
 pub use profile::{Patterns, Profile, ProfileError};
@@ -42,6 +44,8 @@ pub struct Config {
     pub fanout: Fanout,
     /// `[external]`
     pub external: External,
+    /// `[gate]`
+    pub gate: Gate,
     /// `[history]`
     pub history: History,
     /// `[[profile]]`: the built-in profiles, with a user's profile in the place of the one whose name it bears.
@@ -201,6 +205,7 @@ impl Default for Config {
             duplicates: Duplicates::default(),
             fanout: Fanout::default(),
             external: External::default(),
+            gate: Gate::default(),
             history: History::default(),
             profiles: Profile::built_in(),
         }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use super::gate::{self, BOUNDS_KEYS};
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
 use super::reader::{ConfigError, Reader, Section, set, set_count};
@@ -36,7 +37,6 @@ const PROFILE_KEYS: &[&str] = &[
     "first_arg",
     "not_first_arg",
     "relaunches",
-    "max_sessions",
     "max_memory",
     "max_process_memory",
     "max_total_memory",
@@ -45,7 +45,6 @@ const PROFILE_KEYS: &[&str] = &[
 
 /// The hash map of the kernel is laid out for this many at most; Linux has no higher process number than 2^22.
 const MAX_PROCESSES: RangeInclusive<u32> = 256..=4_194_304;
-const MAX_SESSIONS: RangeInclusive<u32> = 1..=100_000;
 const JOURNAL_EVENTS: RangeInclusive<u32> = 100..=1_000_000;
 const SAMPLE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 const RETENTION: RangeInclusive<Duration> = Duration::from_secs(3_600)..=Duration::from_secs(3_650 * 86_400);
@@ -77,8 +76,8 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         detect::duplicates(&mut reader, root, &mut config.duplicates);
         detect::fanout(&mut reader, root, &mut config.fanout);
         detect::external(&mut reader, root, &mut config.external);
-        reader.table(root, "gate", "[gate]", &[]);
-        for profile in profiles_of(&mut reader, root) {
+        gate::gate(&mut reader, root, &mut config.gate);
+        for profile in profiles_of(&mut reader, root, &Profile::built_in()) {
             match config.profiles.iter_mut().find(|built_in| built_in.name == profile.name) {
                 Some(built_in) => *built_in = profile,
                 // A user's own profile knows more about the host than a built-in one does.
@@ -95,7 +94,7 @@ pub(super) fn profiles(text: &str) -> Result<Vec<Profile>, ConfigError> {
     let mut profiles = Vec::new();
     if let Some(document) = reader.document() {
         let root = reader.section("", 0, document.get_ref(), &["profile"]);
-        profiles = profiles_of(&mut reader, root);
+        profiles = profiles_of(&mut reader, root, &[]);
     }
     reader.finish(Path::new("built_in.toml"), profiles)
 }
@@ -163,12 +162,15 @@ fn history<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, history: &mut His
     set(&mut history.max_size, size);
 }
 
-fn profiles_of<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) -> Vec<Profile> {
+/// All `[[profile]]`s. One without patterns that bears the name of a known one is that one with other bounds.
+fn profiles_of<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, known: &[Profile]) -> Vec<Profile> {
+    let keys: Vec<&str> = PROFILE_KEYS.iter().chain(BOUNDS_KEYS).copied().collect();
     let mut names = BTreeSet::new();
     let mut profiles = Vec::new();
-    for table in reader.tables(root, "profile", "[[profile]]", PROFILE_KEYS) {
+    for table in reader.tables(root, "profile", "[[profile]]", &keys) {
         let name = name(reader, table, &mut names);
-        profiles.extend(profile(reader, table, name));
+        let known = known.iter().find(|known| name == Some(known.name.as_str()));
+        profiles.extend(profile(reader, table, name, known));
     }
     profiles
 }
@@ -191,23 +193,32 @@ fn name<'d, 't>(reader: &mut Reader<'t>, table: Section<'d, 't>, names: &mut BTr
     Some(name.value)
 }
 
-fn profile<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, name: Option<&str>) -> Option<Profile> {
+fn profile<'t>(
+    reader: &mut Reader<'t>,
+    table: Section<'_, 't>,
+    name: Option<&str>,
+    known: Option<&Profile>,
+) -> Option<Profile> {
     let mut ways = Vec::new();
     let own_keys = PATTERN_KEYS.iter().any(|key| table.has(key));
-    if own_keys || !table.has("way") {
+    let known = known.filter(|_| !own_keys && !table.has("way"));
+    if known.is_none() && (own_keys || !table.has("way")) {
         ways.push(patterns(reader, table));
     }
     for way in reader.tables(table, "way", "[[profile.way]]", PATTERN_KEYS) {
         ways.push(patterns(reader, way));
     }
-    let relaunches = reader.boolean(table, "relaunches").is_some_and(|found| found.value);
-    let max_sessions = reader.integer(table, "max_sessions", MAX_SESSIONS);
+    let relaunches = reader.boolean(table, "relaunches").map(|found| found.value);
+    let bounds = gate::bounds(reader, table);
     let [max_memory, max_process_memory, max_total_memory] =
         ["max_memory", "max_process_memory", "max_total_memory"].map(|key| reader.size(table, key));
     let ways = ways.into_iter().collect::<Option<Vec<_>>>()?;
-    let mut profile = Profile::new(name?, ways).ok()?;
-    profile.relaunches = relaunches;
-    profile.max_sessions = max_sessions;
+    let mut profile = match known {
+        Some(known) => known.clone(),
+        None => Profile::new(name?, ways).ok()?,
+    };
+    set(&mut profile.relaunches, relaunches);
+    profile.bounds = bounds;
     profile.max_memory = max_memory;
     profile.max_process_memory = max_process_memory;
     profile.max_total_memory = max_total_memory;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use super::candidates::names_of;
+use super::gate::Bounds;
 use super::globs::{GlobError, Globs};
 use super::values::Size;
 use crate::engine::classify::Program;
@@ -20,8 +21,8 @@ pub struct Profile {
     pub name: String,
     /// The agent is a launcher that starts the real program as its only direct child: the two are one agent.
     pub relaunches: bool,
-    /// How many sessions of this agent may run at once. Nothing holds that bound before there is a gate.
-    pub max_sessions: Option<u32>,
+    /// What the gate holds its sessions to.
+    pub bounds: Bounds,
     /// What a session of this agent may take, all its processes together, before that is reported.
     pub max_memory: Option<Size>,
     /// What a single process of such a session may take.
@@ -109,7 +110,7 @@ impl Profile {
         Ok(Self {
             name: name.to_owned(),
             relaunches: false,
-            max_sessions: None,
+            bounds: Bounds::default(),
             max_memory: None,
             max_process_memory: None,
             max_total_memory: None,
@@ -215,7 +216,7 @@ impl fmt::Debug for Profile {
         f.debug_struct("Profile")
             .field("name", &self.name)
             .field("relaunches", &self.relaunches)
-            .field("max_sessions", &self.max_sessions)
+            .field("bounds", &self.bounds)
             .field("max_memory", &self.max_memory)
             .field("max_process_memory", &self.max_process_memory)
             .field("max_total_memory", &self.max_total_memory)

@@ -1,5 +1,6 @@
 //! Reads tables of a TOML document and gathers every problem on the way, each with its place.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -259,6 +260,27 @@ impl<'t> Reader<'t> {
             }
         }
         Found { value: strings, at: found.at, key: found.key }
+    }
+
+    /// A table of environment variables, empty where the key is missing.
+    pub(super) fn environment(&mut self, section: Section<'_, 't>, key: &str) -> BTreeMap<String, String> {
+        let expected = "a table of strings, as in { NODE_OPTIONS = \"--max-old-space-size=2048\" }";
+        let mut variables = BTreeMap::new();
+        let Some(found) = self.value(section, key, expected, DeValue::as_table) else { return variables };
+        for (name, value) in found.value {
+            let (at, written) = (name.span().start, name.get_ref());
+            if written.is_empty() || written.contains(['=', '\0']) {
+                self.report(at, format!("{key}: {written:?} cannot be the name of a variable"));
+                continue;
+            }
+            match value.get_ref().as_str() {
+                Some(text) if !text.contains('\0') => {
+                    variables.insert(written.to_string(), text.to_owned());
+                }
+                _ => self.report(value.span().start, mismatch(key, expected, value.get_ref())),
+            }
+        }
+        variables
     }
 
     fn value<'d, T>(

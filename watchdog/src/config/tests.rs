@@ -101,7 +101,7 @@ fn every_key_is_read() {
     assert_eq!(config.profiles.len(), built_in.len() + 1);
     let mine = config.profiles.iter().find(|profile| profile.name == "my-agent").unwrap();
     assert!(mine.relaunches);
-    assert_eq!(mine.max_sessions, Some(4));
+    assert_eq!(mine.bounds.max_sessions, Some(4));
     let gib = |gib: u64| Some(Size::Bytes(Bytes(gib << 30)));
     assert_eq!((mine.max_memory, mine.max_total_memory), (gib(4), gib(16)));
     assert_eq!(mine.max_process_memory, Some(Size::PercentOfHost(10)));
@@ -173,8 +173,8 @@ fn a_profile_may_have_several_ways() {
     "c.toml:4:22: max_process_memory: must be a size, as in \"800MiB\" or \"10%\", not an integer"
 )]
 #[case::no_keys_yet(
-    "[gate]\nmax_sessions = 4\n",
-    "c.toml:2:1: max_sessions: unknown key in [gate]; this table has no keys yet"
+    "[gate]\nmax_session = 4\n",
+    "c.toml:2:1: max_session: unknown key in [gate] (did you mean max_sessions?); allowed: max_sessions, max_sessions_per_user, max_depth, rate, expected_memory, reserve, swap_share, hold, breaker_open, breaker_close, breaker_pressure, max_queue, timeout, ungated, cgroups"
 )]
 #[case::unknown_key_of_leaks(
     "[leaks]\nlimits = \"1GiB\"\n",
@@ -308,6 +308,90 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes, built_in_profiles
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
-    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_sessions, max_memory, max_process_memory, max_total_memory, way
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_memory, max_process_memory, max_total_memory, way, max_sessions, rate, expected_memory, max_helpers, max_depth, max_subagents, oom_score_adj, env
     "#);
+}
+
+#[test]
+fn the_gate_is_read_with_its_bounds() {
+    let config = read(
+        r#"
+        [gate]
+        max_sessions = 10
+        max_sessions_per_user = 4
+        max_depth = 2
+        rate = "2 per 5m"
+        expected_memory = "1GiB"
+        reserve = "2GiB"
+        swap_share = "0%"
+        hold = "1m"
+        breaker_open = "90%"
+        breaker_close = "85%"
+        breaker_pressure = "20%"
+        max_queue = 50
+        timeout = "1h"
+        ungated = "deny"
+        cgroups = false
+
+        [[profile]]
+        name = "claude-code"
+        max_sessions = 3
+        rate = "1 per 10s"
+        expected_memory = "700MiB"
+        max_helpers = 20
+        max_depth = 0
+        max_subagents = 3
+        oom_score_adj = 250
+        env = { NODE_OPTIONS = "--max-old-space-size=2048", UV_THREADPOOL_SIZE = "2" }
+        "#,
+    )
+    .unwrap();
+    let gate = &config.gate;
+    assert_eq!((gate.max_sessions, gate.max_sessions_per_user, gate.max_depth), (Some(10), Some(4), Some(2)));
+    assert_eq!(gate.rate, Some(Rate { count: 2, period: Duration::from_secs(300) }));
+    assert_eq!(gate.expected_memory, Size::Bytes(Bytes::from_mib(1_024)));
+    assert_eq!((gate.swap_share, gate.hold, gate.timeout), (0, Duration::from_secs(60), Duration::from_secs(3_600)));
+    assert_eq!((gate.breaker_open, gate.breaker_close, gate.breaker_pressure), (90, 85, 20));
+    assert_eq!((gate.max_queue, gate.ungated, gate.cgroups), (50, Ungated::Deny, false));
+    let built_in = Profile::built_in();
+    let known = built_in.iter().find(|profile| profile.name == "claude-code").unwrap();
+    let mine = config.profiles.iter().find(|profile| profile.name == "claude-code").unwrap();
+    // Bounds alone change nothing about how an agent is recognised.
+    assert!(mine.ways().eq(known.ways()));
+    assert_eq!(mine.bounds.environment["UV_THREADPOOL_SIZE"], "2");
+    assert_eq!(
+        mine.bounds,
+        Bounds {
+            max_sessions: Some(3),
+            rate: Some(Rate { count: 1, period: Duration::from_secs(10) }),
+            expected_memory: Some(Size::Bytes(Bytes::from_mib(700))),
+            max_helpers: Some(20),
+            max_depth: Some(0),
+            max_subagents: Some(3),
+            oom_score_adj: Some(250),
+            environment: mine.bounds.environment.clone(),
+        }
+    );
+}
+
+#[rstest]
+#[case::rate(
+    "[gate]\nrate = \"2 in 5m\"\n",
+    "c.toml:2:8: rate: \"2 in 5m\" is not a rate: a whole number from 1 on and a time from 1s to 7d are allowed, as in \"2 per 5m\""
+)]
+#[case::share(
+    "[gate]\nbreaker_open = \"101%\"\n",
+    "c.toml:2:16: breaker_open: \"101%\" is not a share: 1% to 100% is allowed, as in \"100%\""
+)]
+#[case::breaker(
+    "[gate]\nbreaker_close = \"80%\"\n",
+    "c.toml:1:1: breaker_close: 80% is not below breaker_open, which is 80%"
+)]
+#[case::variable(
+    "[[profile]]\nname = \"a\"\nexe = [\"a\"]\nenv = { A = 1 }\n",
+    "c.toml:4:13: env: must be a table of strings"
+)]
+fn a_gate_that_cannot_be_is_refused(#[case] text: &str, #[case] expected: &str) {
+    let error = read(text).unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
 }

@@ -94,6 +94,12 @@ impl Core {
             | Input::Activity(_)
             | Input::Tmpfs(_)
             | Input::Adopt(_)
+            | Input::Launch(_)
+            | Input::Withdraw(..)
+            | Input::Restore(_)
+            | Input::Subagent(_)
+            | Input::Confined(..)
+            | Input::CgroupMembers(..)
             | Input::Tick => {}
         }
         // Asked now: after an exit the engine may have forgotten the process.
@@ -310,6 +316,12 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Host(_)
         | Input::Activity(_)
         | Input::Tmpfs(_)
+        | Input::Launch(_)
+        | Input::Withdraw(..)
+        | Input::Restore(_)
+        | Input::Subagent(_)
+        | Input::Confined(..)
+        | Input::CgroupMembers(..)
         | Input::Tick => None,
     }
 }

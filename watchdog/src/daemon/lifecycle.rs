@@ -152,12 +152,6 @@ fn load(named: Option<&Path>) -> anyhow::Result<(Config, String)> {
         }
     };
     let config = config::parse(file, &text)?;
-    for profile in config.profiles.iter().filter(|profile| profile.max_sessions.is_some()) {
-        tracing::warn!(
-            "the profile {}: max_sessions has no effect yet: the gate comes with a later version",
-            profile.name
-        );
-    }
     Ok((config, text))
 }
 

@@ -235,6 +235,18 @@ impl Pump {
                 Effect::LookIntoOom { number, victim, cgroup, others } => {
                     self.probe(Probe::Oom { number, victim, cgroup, others })?;
                 }
+                Effect::Remember(_)
+                | Effect::Bound(..)
+                | Effect::Unbound(_)
+                | Effect::Granted(_)
+                | Effect::Refused(_)
+                | Effect::Waits(_)
+                | Effect::Learned(_)
+                | Effect::Subagent(_)
+                | Effect::LookAtHost
+                | Effect::LookIntoCgroup(..)
+                | Effect::RaiseOomScore(..)
+                | Effect::EndUngated(_) => {}
                 Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) => {
                     debug_assert!(false, "the core keeps these to itself");
                 }

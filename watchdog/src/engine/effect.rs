@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::deaths::Death;
+use super::gate::{Bounds, GateRecord, Granted, Peaks, Refused, SubagentDecision, Waits};
 use super::id::{BootTime, FindingId, Pid, ProcessId, SessionId};
 use super::input::{ExitStatus, Image, Lineage};
 use crate::api::Cause;
@@ -55,6 +56,31 @@ pub enum Effect {
     LookAtTmpfs,
     /// Attach (or detach) the memory programs.
     CloseWatch(bool),
+    /// Write this down before anybody is answered.
+    Remember(GateRecord),
+    /// Hold the session of this root to these bounds, in the kernel, and let it through the exec hook.
+    Bound(ProcessId, Bounds),
+    /// The session of this root is over: nothing is to be held any more.
+    Unbound(ProcessId),
+    /// Tell the client of its grant, when all that was asked for before is done; confine its session first.
+    Granted(Box<Granted>),
+    /// Tell the client that its launch is refused.
+    Refused(Box<Refused>),
+    /// Tell the client where it stands.
+    Waits(Box<Waits>),
+    /// Keep what sessions took, for the next run of the daemon.
+    Learned(Peaks),
+    /// The answer to [`Input::Subagent`](super::input::Input::Subagent).
+    Subagent(SubagentDecision),
+    /// Look at the host's memory now, and answer with [`Input::Host`](super::input::Input::Host).
+    LookAtHost,
+    /// Look who is in this cgroup of a session, and answer with
+    /// [`Input::CgroupMembers`](super::input::Input::CgroupMembers).
+    LookIntoCgroup(SessionId, String),
+    /// Raise the process's oom_score_adj to this, unless it is higher.
+    RaiseOomScore(ProcessId, i32),
+    /// End a process that was started past the gate, which the configuration denies.
+    EndUngated(ProcessId),
     /// Write into the journal.
     Journal(JournalEntry),
     /// A finding opened this long after its cause.

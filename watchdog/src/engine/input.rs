@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{BootTime, Bytes, Pid, ProcessId, Uid};
+use super::gate::{Confinement, Launch, Restored, Subagent, Withdrawal};
+use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 
 /// One thing that the engine is told. The moment is handed over beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,19 @@ pub enum Input {
     Tmpfs(Tmpfs),
     /// A person says that a process is meant to stay.
     Adopt(ProcessId),
+    /// Somebody asks for a launch; who waits already comes back to its place.
+    Launch(Box<Launch>),
+    /// A waiting launch is no more.
+    Withdraw(ProcessId, Withdrawal),
+    /// What the daemon knew of the gate when it last ended. Told once, before the first scan.
+    Restore(Box<Restored>),
+    /// An agent's hook tells of a subagent.
+    Subagent(Subagent),
+    /// What became of the cgroup of a session that was granted.
+    Confined(SessionId, Confinement),
+    /// The processes that are in the cgroup of a session, or below it; the answer to
+    /// [`Effect::LookIntoCgroup`](super::effect::Effect::LookIntoCgroup).
+    CgroupMembers(SessionId, Vec<Pid>),
     /// Time has passed.
     Tick,
 }

@@ -6,6 +6,7 @@
 pub mod classify;
 pub mod deaths;
 pub mod effect;
+pub mod gate;
 pub mod id;
 pub mod input;
 pub mod v8;
@@ -138,6 +139,12 @@ impl Engine {
             Input::Activity(looks) => step.active(looks),
             Input::Tmpfs(tmpfs) => step.tmpfs(tmpfs),
             Input::Adopt(process) => step.adopt(process),
+            Input::Launch(launch) => step.launch(*launch),
+            Input::Withdraw(process, why) => step.withdraw(process, why),
+            Input::Restore(restored) => step.restore(*restored),
+            Input::Subagent(call) => step.subagent(&call),
+            Input::Confined(session, confinement) => step.confined(session, confinement),
+            Input::CgroupMembers(session, members) => step.cgroup_members(session, &members),
             Input::Tick => step.tick(),
         }
     }

@@ -12,6 +12,7 @@ use super::program::{Program, Runtime, after_env, base_name, is_assignment};
 use super::wrapped::{self, Inner};
 use super::{is_tool_package, kind_of, roles, words};
 use crate::config::Profile;
+use crate::engine::gate::{GateRecord, Launch};
 use crate::engine::input::{Exec, Image, Input, KernelEvent, Scan, ScannedProcess};
 
 /// Wrappers are followed a little deeper than classification does.
@@ -63,6 +64,14 @@ impl Redactor {
                     self.image(image);
                 }
             }
+            Input::Launch(launch) => self.launch(launch),
+            Input::Restore(restored) => {
+                for record in &mut restored.records {
+                    if let GateRecord::Queued { at: _, launch } = record {
+                        self.launch(launch);
+                    }
+                }
+            }
             Input::Kernel(
                 KernelEvent::Fork(_)
                 | KernelEvent::Exit(_)
@@ -83,8 +92,29 @@ impl Redactor {
             | Input::Activity(_)
             | Input::Tmpfs(_)
             | Input::Adopt(_)
+            | Input::Withdraw(..)
+            | Input::Subagent(_)
+            | Input::Confined(..)
+            | Input::CgroupMembers(..)
             | Input::Tick => {}
         }
+    }
+
+    fn launch(&self, launch: &mut Launch) {
+        let Launch {
+            image,
+            process: _,
+            ppid: _,
+            uid: _,
+            comm: _,
+            profile: _,
+            priority: _,
+            timeout: _,
+            waits: _,
+            memory: _,
+            cgroup: _,
+        } = launch;
+        self.image(image);
     }
 
     /// Redacts one image.

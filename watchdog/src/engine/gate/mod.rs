@@ -1,0 +1,258 @@
+//! The gate: what grants launches. A launch is granted when every quota, the rate, the depth, the breaker and the memory allow
+//! it; else it waits in the queue, or is refused with the bound that is in its way.
+//!
+//! A place in the queue and a lease belong to a process, never to a connection: whoever comes back finds its place, and a
+//! lease ends with the agent's exit.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+use super::Step;
+use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
+use super::input::{CgroupLimit, Image};
+use super::view::{Naming, Viewer};
+use crate::api::{self, RefusalReason, SubagentEvent};
+
+/// A request for a launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The process that is to become the agent.
+    pub process: ProcessId,
+    /// Its parent.
+    pub ppid: Pid,
+    /// Its user.
+    pub uid: Uid,
+    /// comm now: the launcher's.
+    pub comm: String,
+    /// What it will execute.
+    pub image: Image,
+    /// The profile that was asked for; else the one that recognises the image.
+    pub profile: Option<String>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// How long it is willing to wait; `None` for what the configuration says.
+    pub timeout: Option<Duration>,
+    /// It is willing to wait at all.
+    pub waits: bool,
+    /// What it is expected to take, where that was said.
+    pub memory: Option<Bytes>,
+    /// The tightest limit of its cgroup and those above it.
+    pub cgroup: Option<CgroupLimit>,
+}
+
+/// Why a waiting launch is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Withdrawal {
+    /// Its client has gone, or does not want it any more.
+    Gone,
+    /// Somebody took it out of the queue.
+    Cancelled,
+}
+
+/// A granted launch, by the process that it was granted to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The root of the session.
+    pub process: ProcessId,
+    /// The profile whose bounds hold.
+    pub profile: String,
+    /// Its user.
+    pub uid: Uid,
+    /// When it was granted.
+    pub granted: BootTime,
+    /// What it was expected to take.
+    pub expected: Bytes,
+}
+
+/// What is to be done about a grant, and said of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Granted {
+    /// The lease.
+    pub lease: Lease,
+    /// Its session.
+    pub session: SessionId,
+    /// How long it waited.
+    pub waited: Duration,
+    /// Variables to be merged into its environment.
+    pub environment: BTreeMap<String, String>,
+    /// At least this much is to stand in its oom_score_adj.
+    pub oom_score_adj: i32,
+    /// What the session is held to.
+    pub limits: Bounds,
+}
+
+/// What the kernel holds a session to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// What all its processes together may take.
+    pub max_memory: Option<Bytes>,
+    /// Helpers that may run at once, the agent not counted.
+    pub max_helpers: Option<u32>,
+    /// How deep agents may start agents.
+    pub max_depth: Option<u32>,
+    /// It is to get a cgroup of its own where it has a bound that a cgroup can hold.
+    pub cgroup: bool,
+}
+
+/// Why a launch is not granted, or not yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Obstacle {
+    /// In one word.
+    pub reason: RefusalReason,
+    /// In one sentence: the bound, its value, and what there is.
+    pub detail: String,
+    /// The bound, as the configuration names it.
+    pub bound: String,
+    /// The sessions that hold the places.
+    pub holders: Vec<SessionId>,
+    /// When it is worth another try; `None` when it never is.
+    pub retry_after: Option<Duration>,
+}
+
+/// A launch that is refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Who asked.
+    pub process: ProcessId,
+    /// Its user.
+    pub uid: Uid,
+    /// The profile whose bounds would have held.
+    pub profile: String,
+    /// Why.
+    pub obstacle: Obstacle,
+}
+
+/// A launch that waits: told when its place or its reason changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Who waits.
+    pub process: ProcessId,
+    /// 1 for the one that goes next.
+    pub position: u64,
+    /// What it waits for.
+    pub obstacle: Obstacle,
+    /// How long it will take, judged by the last grants.
+    pub estimate: Option<Duration>,
+}
+
+/// What the gate has to know after the daemon was gone: written, in this order, before anybody is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateRecord {
+    /// A launch began to wait.
+    Queued {
+        /// Since when.
+        at: BootTime,
+        /// It.
+        launch: Box<Launch>,
+    },
+    /// It waits no longer.
+    Left(ProcessId),
+    /// A launch was granted; it waits no longer.
+    Granted(Lease),
+    /// Its agent is gone.
+    Ended(ProcessId),
+}
+
+/// The highest memory of past sessions, by profile; the youngest last.
+pub type Peaks = BTreeMap<String, Vec<Bytes>>;
+
+/// What an earlier run of the daemon knew.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Restored {
+    /// In the order in which they were written.
+    pub records: Vec<GateRecord>,
+    /// What past sessions took.
+    pub peaks: Peaks,
+}
+
+/// An agent's hook tells of a subagent inside the agent's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subagent {
+    /// The process that tells: one below the agent.
+    pub caller: ProcessId,
+    /// What.
+    pub event: SubagentEvent,
+    /// The call's own number, where the agent gives one.
+    pub call: Option<String>,
+}
+
+/// The answer to [`Subagent`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubagentDecision {
+    /// Why it may not start; `None` when it may.
+    pub obstacle: Option<Obstacle>,
+    /// The session, where the caller is in one.
+    pub session: Option<SessionId>,
+    /// Subagents of this session that run now.
+    pub running: u64,
+    /// As many may.
+    pub max_subagents: Option<u32>,
+}
+
+/// What became of a session's cgroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Confinement {
+    /// Its path below the root of the hierarchy.
+    pub cgroup: Option<String>,
+    /// Why there is none.
+    pub problem: Option<String>,
+}
+
+impl Step<'_> {
+    pub(super) fn launch(&mut self, _launch: Launch) {}
+    pub(super) fn withdraw(&mut self, _process: ProcessId, _why: Withdrawal) {}
+    pub(super) fn restore(&mut self, _restored: Restored) {}
+    pub(super) fn subagent(&mut self, _call: &Subagent) {}
+    pub(super) fn confined(&mut self, _session: SessionId, _confinement: Confinement) {}
+    pub(super) fn cgroup_members(&mut self, _session: SessionId, _members: &[Pid]) {}
+}
+
+impl Engine {
+    /// `GET /v1/queue`.
+    #[must_use]
+    pub fn queue(&self, _now: BootTime, _viewer: Viewer, _naming: &Naming<'_>) -> api::Queue {
+        api::Queue::default()
+    }
+
+    /// Whether the breaker is open.
+    #[must_use]
+    pub fn breaker_open(&self) -> bool {
+        false
+    }
+
+    /// Launches that wait.
+    #[must_use]
+    pub fn queue_depth(&self) -> usize {
+        0
+    }
+
+    /// The records that say what the gate knows now, for a file that has grown long.
+    #[must_use]
+    pub fn gate_records(&self) -> Vec<GateRecord> {
+        Vec::new()
+    }
+
+    /// The user of a launch that waits.
+    #[must_use]
+    pub fn waiting_owner(&self, _process: ProcessId) -> Option<Uid> {
+        None
+    }
+
+    /// The launch of this pid that waits.
+    #[must_use]
+    pub fn waiting(&self, _pid: Pid) -> Option<ProcessId> {
+        None
+    }
+
+    /// Whether a profile of this name is configured.
+    #[must_use]
+    pub fn has_profile(&self, _name: &str) -> bool {
+        false
+    }
+}
