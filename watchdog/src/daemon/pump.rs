@@ -244,6 +244,7 @@ impl Pump {
                 | Effect::Learned(_)
                 | Effect::Subagent(_)
                 | Effect::LookAtHost
+                | Effect::FindRoom(_)
                 | Effect::LookIntoCgroup(..)
                 | Effect::RaiseOomScore(..)
                 | Effect::EndUngated(_) => {}
