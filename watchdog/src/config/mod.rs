@@ -130,6 +130,14 @@ pub enum Sensitivity {
     High,
 }
 
+impl Config {
+    /// The profile of this name.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == name)
+    }
+}
+
 impl Leaks {
     /// Whether the configuration lists this program as meant to grow.
     #[must_use]

@@ -82,7 +82,7 @@ impl Step<'_> {
             return;
         };
         let profile = self.engine.sessions.get(session).map(|session| session.profile.clone()).unwrap_or_default();
-        let max = self.named_profile(&profile).and_then(|profile| profile.bounds.max_subagents);
+        let max = self.engine.config.profile(&profile).and_then(|profile| profile.bounds.max_subagents);
         let obstacle = match call.event {
             SubagentEvent::Start => {
                 let obstacle = self.subagent_obstacle(session, &profile, max);

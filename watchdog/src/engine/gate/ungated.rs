@@ -63,7 +63,6 @@ impl Step<'_> {
 
 impl Engine {
     fn ungated_policy(&self, profile: &str) -> Ungated {
-        let own = self.config.profiles.iter().find(|known| known.name == profile);
-        own.and_then(|known| known.bounds.ungated).unwrap_or(self.config.gate.ungated)
+        self.config.profile(profile).and_then(|known| known.bounds.ungated).unwrap_or(self.config.gate.ungated)
     }
 }
