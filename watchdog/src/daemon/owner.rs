@@ -2,20 +2,24 @@
 //! answer, keeps an event waiting.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Core, Facts};
+use super::gate_file::GateFile;
 use super::hands::{self, Loaded};
 use super::historian::Historian;
 use super::metrics::Metrics;
-use super::pump::{Pump, Rings};
+use super::peaks;
+use super::pump::{Kept, Pump, Rings};
 use super::recorder::{Recorder, Scribe};
 use super::request::Request;
 use crate::api::Tracking;
 use crate::config::Config;
+use crate::engine::gate::Restored;
 use crate::engine::input::Input;
 use crate::host::{self, capability, clock};
 use crate::kernel::Streams;
@@ -38,6 +42,7 @@ pub(super) struct Owner {
 /// # Errors
 /// When it or one of its helpers cannot be started.
 pub(super) fn start(
+    runtime_dir: &Path,
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     history: Historian,
@@ -47,10 +52,14 @@ pub(super) fn start(
     let (say_ready, ready) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
+    let origin = Arc::clone(history.origin());
+    let (file, records) = GateFile::open(runtime_dir, &origin.boot_id);
+    let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
+    let past = (Kept { file, peaks: peaks::start(&origin.state_dir)? }, restored);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let result = runtime.block_on(follow(config, metrics, history, requests, recorder, say_ready, stopped));
+        let result = runtime.block_on(follow(config, metrics, history, requests, past, recorder, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
         if let Some(scribe) = scribe {
@@ -69,6 +78,7 @@ async fn follow(
     metrics: Arc<Metrics>,
     history: Historian,
     requests: mpsc::Receiver<Request>,
+    (kept, restored): (Kept, Restored),
     recorder: Option<Recorder>,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
@@ -91,7 +101,9 @@ async fn follow(
         Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),
         Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
     }
-    Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
+    let mut pump = Pump::new(core, hands, rings, reports, requests, ready, kept);
+    pump.restore(restored)?;
+    pump.run(stop).await
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.
