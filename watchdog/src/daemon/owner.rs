@@ -37,6 +37,13 @@ pub(super) struct Owner {
     pub(super) ended: oneshot::Receiver<io::Error>,
 }
 
+/// What the engine begins with.
+struct Beginning {
+    kept: Kept,
+    restored: Restored,
+    recorder: Option<Recorder>,
+}
+
 /// Starts the thread.
 ///
 /// # Errors
@@ -55,11 +62,12 @@ pub(super) fn start(
     let origin = Arc::clone(history.origin());
     let (file, records) = GateFile::open(runtime_dir, &origin.boot_id);
     let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
-    let past = (Kept { file, peaks: peaks::start(&origin.state_dir)? }, restored);
+    let kept = Kept { file, peaks: peaks::start(&origin.state_dir)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let result = runtime.block_on(follow(config, metrics, history, requests, past, recorder, say_ready, stopped));
+        let beginning = Beginning { kept, restored, recorder };
+        let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
         if let Some(scribe) = scribe {
@@ -78,8 +86,7 @@ async fn follow(
     metrics: Arc<Metrics>,
     history: Historian,
     requests: mpsc::Receiver<Request>,
-    (kept, restored): (Kept, Restored),
-    recorder: Option<Recorder>,
+    beginning: Beginning,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
@@ -95,6 +102,7 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
+    let Beginning { kept, restored, recorder } = beginning;
     let mut core = Core::new(config, metrics, history, facts);
     core.record_to(recorder);
     match host::this_process() {
