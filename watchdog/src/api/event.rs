@@ -17,8 +17,8 @@ pub struct Event {
     pub seq: u64,
     /// When, RFC 3339.
     pub at: String,
-    /// `session_started`, `session_ended`, `fork`, `exec`, `exit`, `signal`, `oom`, `death`, `finding`, `reconciled`,
-    /// `reclaim`, `memory_step`.
+    /// `session_started`, `session_ended`, `fork`, `exec`, `exit`, `signal`, `oom`, `death`, `finding`, `launch_granted`,
+    /// `breaker`, `reconciled`, `reclaim`, `memory_step`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The process that it concerns.

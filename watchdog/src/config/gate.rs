@@ -72,13 +72,24 @@ pub struct Bounds {
     pub max_subagents: Option<u32>,
     /// `oom_score_adj`: of the agent; its helpers get 200 more.
     pub oom_score_adj: Option<i32>,
+    /// `ungated`: what becomes of an agent of it that was started past the gate; `[gate] ungated` where it is not given.
+    pub ungated: Option<Ungated>,
     /// `env`: variables that a launch gets, merged with those that it has.
     pub environment: BTreeMap<String, String>,
 }
 
 /// The keys of [`Bounds`] in `[[profile]]`.
-pub(super) const BOUNDS_KEYS: &[&str] =
-    &["max_sessions", "rate", "expected_memory", "max_helpers", "max_depth", "max_subagents", "oom_score_adj", "env"];
+pub(super) const BOUNDS_KEYS: &[&str] = &[
+    "max_sessions",
+    "rate",
+    "expected_memory",
+    "max_helpers",
+    "max_depth",
+    "max_subagents",
+    "oom_score_adj",
+    "ungated",
+    "env",
+];
 
 /// `[gate] ungated`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +194,7 @@ pub(super) fn gate<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, gate: &mu
     }
     set_count(&mut gate.max_queue, reader.integer(table, "max_queue", QUEUE));
     set(&mut gate.timeout, reader.duration(table, "timeout", TIMEOUT));
-    let words = &[("allow", Ungated::Allow), ("warn", Ungated::Warn), ("deny", Ungated::Deny)];
-    set(&mut gate.ungated, reader.word(table, "ungated", "\"allow\", \"warn\" or \"deny\"", words));
+    set(&mut gate.ungated, ungated(reader, table));
     set(&mut gate.cgroups, reader.boolean(table, "cgroups").map(|found| found.value));
 }
 
@@ -197,8 +207,14 @@ pub(super) fn bounds<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>) -> Bou
         max_depth: reader.integer(table, "max_depth", DEPTH),
         max_subagents: reader.integer(table, "max_subagents", SESSIONS),
         oom_score_adj: reader.integer(table, "oom_score_adj", OOM_SCORE).and_then(|score| i32::try_from(score).ok()),
+        ungated: ungated(reader, table),
         environment: reader.environment(table, "env"),
     }
+}
+
+fn ungated<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>) -> Option<Ungated> {
+    let words = &[("allow", Ungated::Allow), ("warn", Ungated::Warn), ("deny", Ungated::Deny)];
+    reader.word(table, "ungated", "\"allow\", \"warn\" or \"deny\"", words)
 }
 
 /// `rate` of `[gate]` and of a profile.

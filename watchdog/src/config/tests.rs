@@ -308,7 +308,7 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes, built_in_profiles
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
-    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_memory, max_process_memory, max_total_memory, way, max_sessions, rate, expected_memory, max_helpers, max_depth, max_subagents, oom_score_adj, env
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_memory, max_process_memory, max_total_memory, way, max_sessions, rate, expected_memory, max_helpers, max_depth, max_subagents, oom_score_adj, ungated, env
     "#);
 }
 
@@ -369,6 +369,7 @@ fn the_gate_is_read_with_its_bounds() {
             max_depth: Some(0),
             max_subagents: Some(3),
             oom_score_adj: Some(250),
+            ungated: None,
             environment: mine.bounds.environment.clone(),
         }
     );

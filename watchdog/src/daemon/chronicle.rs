@@ -75,6 +75,8 @@ impl Chronicle {
             | Happening::Signal { .. }
             // Its death is told by itself, with all that is known of it.
             | Happening::Died { .. }
+            | Happening::LaunchGranted { .. }
+            | Happening::Breaker { .. }
             | Happening::Reconciled { .. }
             | Happening::Reclaim { .. }
             | Happening::MemoryStep { .. } => None,

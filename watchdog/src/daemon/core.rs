@@ -104,6 +104,7 @@ impl Core {
             | Input::Tmpfs(_)
             | Input::Adopt(_)
             | Input::Launch(_)
+            | Input::Room(..)
             | Input::Withdraw(..)
             | Input::Restore(_)
             | Input::Subagent(_)
@@ -258,8 +259,7 @@ impl Core {
         pid: u32,
         effects: &mut Vec<Effect>,
     ) -> Result<Cancelled, CancelError> {
-        let process = self.engine.waiting(Pid(pid)).ok_or(CancelError::NobodyWaits(pid))?;
-        let owner = self.engine.waiting_owner(process).ok_or(CancelError::NobodyWaits(pid))?;
+        let (process, owner) = self.engine.waiting(Pid(pid)).ok_or(CancelError::NobodyWaits(pid))?;
         if !viewer.sees(owner) {
             return Err(CancelError::NotYours);
         }
@@ -299,6 +299,11 @@ impl Core {
         let Obstacle { reason, detail, bound: _, holders: _, retry_after: _ } = obstacle;
         let estimate_seconds = estimate.map(|span| span.as_secs_f64());
         self.clients.tell(process, LaunchUpdate::Waiting(Waiting { position, reason, detail, estimate_seconds }));
+    }
+
+    /// The session that a process is in.
+    pub(super) fn session_of(&self, process: ProcessId) -> Option<SessionId> {
+        self.engine.session_of(process)
     }
 
     /// What the gate knows now, for a file that is to be written anew.
@@ -458,6 +463,7 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Activity(_)
         | Input::Tmpfs(_)
         | Input::Launch(_)
+        | Input::Room(..)
         | Input::Withdraw(..)
         | Input::Restore(_)
         | Input::Subagent(_)

@@ -170,7 +170,7 @@ fn candidate(peer: &Peer, asked: LaunchRequest) -> Result<(Pinned, Launch), Refu
         Some(process) if process != caller.process => descendant(peer, &caller, process)?,
         _ => (own.clone(), caller),
     };
-    let cgroup = Cgroups::of_host().limit(identity.process)?;
+    let cgroup = Cgroups::of_host().least_room(identity.process)?;
     let launch = Launch {
         process: identity.process,
         ppid: identity.ppid,

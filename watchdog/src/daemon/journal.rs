@@ -239,6 +239,10 @@ fn describe(what: &Happening) -> (&'static str, Map<String, Value>) {
             "finding",
             json!({ "finding": finding.0, "kind": kind, "change": change, "summary": bounded(summary, TEXT_BYTES) }),
         ),
+        Happening::LaunchGranted { profile, waited_ms } => {
+            ("launch_granted", json!({ "profile": profile, "waited_ms": waited_ms }))
+        }
+        Happening::Breaker { open, detail } => ("breaker", json!({ "open": open, "detail": detail })),
         Happening::Reconciled { lost, added, removed } => {
             ("reconciled", json!({ "lost": lost, "added": added, "removed": removed }))
         }

@@ -288,7 +288,11 @@ impl Pump {
                 // It is in what was just written.
                 Effect::Remember(_) if whole => {}
                 Effect::Remember(record) => self.kept.file.append(&record),
-                Effect::Bound(..) => {}
+                Effect::Bound(root, _) => {
+                    if let Some(session) = self.core.session_of(root) {
+                        self.deed(Deed::Resume(root, session))?;
+                    }
+                }
                 Effect::Unbound(root) => self.deed(Deed::Release(root))?,
                 Effect::Granted(granted) => {
                     let client = self.core.granted(&granted);
@@ -298,6 +302,7 @@ impl Pump {
                 Effect::Waits(waits) => self.core.waits(*waits),
                 // The thread that keeps them ends with us, and not before.
                 Effect::Learned(peaks) => drop(self.kept.peaks.send(peaks)),
+                Effect::FindRoom(process) => self.probe(Probe::Room(process))?,
                 Effect::LookAtHost => self.order(Order::LookAtHost)?,
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
                 Effect::RaiseOomScore(process, least) => self.deed(Deed::RaiseOomScore(process, least))?,

@@ -38,6 +38,7 @@ impl Step<'_> {
         }
         self.review_close_watch();
         self.tmpfs_host(host.shmem);
+        self.gate_host();
     }
 
     /// A process's memory is now this much.

@@ -72,6 +72,9 @@ pub enum Effect {
     Learned(Peaks),
     /// The answer to [`Input::Subagent`](super::input::Input::Subagent).
     Subagent(SubagentDecision),
+    /// Look for the cgroup of the process that has the least room, and answer with
+    /// [`Input::Room`](super::input::Input::Room).
+    FindRoom(ProcessId),
     /// Look at the host's memory now, and answer with [`Input::Host`](super::input::Input::Host).
     LookAtHost,
     /// Look who is in this cgroup of a session, and answer with
@@ -164,6 +167,20 @@ pub enum Happening {
         change: String,
         /// In one sentence.
         summary: String,
+    },
+    /// A launch was granted.
+    LaunchGranted {
+        /// The profile whose bounds hold.
+        profile: String,
+        /// How long it waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The breaker opened or closed.
+    Breaker {
+        /// It is open now.
+        open: bool,
+        /// Why.
+        detail: String,
     },
     /// Events were lost, and the table was brought back into line with /proc.
     Reconciled {

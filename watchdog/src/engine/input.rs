@@ -46,6 +46,9 @@ pub enum Input {
     Adopt(ProcessId),
     /// Somebody asks for a launch; who waits already comes back to its place.
     Launch(Box<Launch>),
+    /// The cgroup of a waiting launch that has the least room; the answer to
+    /// [`Effect::FindRoom`](super::effect::Effect::FindRoom).
+    Room(ProcessId, Option<CgroupLimit>),
     /// A waiting launch is no more.
     Withdraw(ProcessId, Withdrawal),
     /// What the daemon knew of the gate when it last ended. Told once, before the first scan.
@@ -370,7 +373,7 @@ pub struct Limits {
 }
 
 /// A cgroup with a limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupLimit {
     /// Its path below the root of the hierarchy: `/user.slice/…`.
     pub path: String,
@@ -378,6 +381,23 @@ pub struct CgroupLimit {
     pub max: Bytes,
     /// memory.current when it was looked at: page cache is part of it.
     pub current: Bytes,
+    /// What of that the kernel drops when it needs to: `file` less `shmem` of memory.stat.
+    #[serde(default)]
+    pub cache: Bytes,
+}
+
+impl CgroupLimit {
+    /// What is held and cannot be dropped.
+    #[must_use]
+    pub fn held(&self) -> Bytes {
+        Bytes(self.current.0.saturating_sub(self.cache.0))
+    }
+
+    /// What is left below the limit.
+    #[must_use]
+    pub fn room(&self) -> Bytes {
+        Bytes(self.max.0.saturating_sub(self.held().0))
+    }
 }
 
 /// What could be learned of a choice of the OOM killer right after it.

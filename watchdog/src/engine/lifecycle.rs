@@ -41,6 +41,7 @@ impl Step<'_> {
                 self.enter(newcomer, session, &lineage, ProcessKind::Other);
                 self.journal(at, Some(process), Happening::Fork { parent: lineage.parent });
                 self.may_be_orphan(process);
+                self.expose_helper(process);
             }
             // Forked below a candidate that has turned out to be none.
             None => self.effect(Effect::Untrack(process)),
@@ -74,6 +75,7 @@ impl Step<'_> {
         }
         self.judge(process);
         self.may_be_orphan(process);
+        self.deny_ungated(process);
         self.look_at_agent_of(process);
         self.journal(at, Some(process), Happening::Exec { comm, image: (*image).clone() });
         self.external_exec(at, process);
@@ -131,6 +133,7 @@ impl Step<'_> {
         self.external_exit(at, process);
         self.survey_gone(process);
         self.fanout_gone(process);
+        self.gate_gone(process);
     }
 
     pub(super) fn oom(&mut self, oom: Oom) {

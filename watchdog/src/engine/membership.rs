@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Step;
 use super::classify::{self, Parent};
 use super::effect::{Effect, Happening, JournalEntry};
+use super::gate::UNPROFILED;
 use super::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use super::input::{Image, Lineage};
 use super::process::{Launcher, Life, Process};
@@ -52,7 +53,7 @@ impl Step<'_> {
             forked: lineage.forked,
         };
         if lineage.root == process {
-            let Some(profile) = self.profile(image, comm).map(|profile| profile.name.clone()) else { return false };
+            let Some(profile) = self.root_profile(process, image, comm) else { return false };
             self.begin(newcomer, &profile, None);
             return true;
         }
@@ -71,11 +72,19 @@ impl Step<'_> {
         let lineage =
             Lineage { root: process, parent: forked_by, depth: 0, provisional: false, forked: false, witness: false };
         self.enter(root, session, &lineage, ProcessKind::Agent);
-        self.began(process, profile);
+        self.began(session, process, profile);
     }
 
-    fn began(&mut self, root: ProcessId, profile: &str) {
+    /// The profile of a process that may be the root of a session: what it was granted as, else what recognises it.
+    pub(super) fn root_profile(&self, process: ProcessId, image: &Image, comm: &str) -> Option<String> {
+        let granted = self.engine.gate.lease(process).map(|lease| lease.profile.clone());
+        granted.or_else(|| self.profile(image, comm).map(|profile| profile.name.clone()))
+    }
+
+    fn began(&mut self, session: SessionId, root: ProcessId, profile: &str) {
         self.track(root);
+        self.session_began(session);
+        self.gated_or_not(session);
         self.journal(
             BootTime::from(root.start_time),
             Some(root),
@@ -162,6 +171,7 @@ impl Step<'_> {
                 session: Some(session),
                 what: Happening::SessionEnded,
             }));
+            self.gate_session_ended(session);
         }
     }
 
@@ -177,9 +187,11 @@ impl Step<'_> {
                 if let Some(known) = self.engine.table.get_mut(process) {
                     known.kind = kind;
                 }
-                // A wrapper executed another agent in its own place.
+                // A wrapper executed another agent in its own place. What was granted as something keeps that name.
+                let granted = self.engine.gate.lease(process).is_some_and(|lease| lease.profile != UNPROFILED);
                 if let Some(profile) = renamed
                     && root == Some(process)
+                    && !granted
                     && let Some(session) = self.engine.sessions.get_mut(session)
                 {
                     session.profile = profile;
@@ -233,12 +245,12 @@ impl Step<'_> {
     }
 
     /// A helper turned out to be an agent: it and everything below it get a session of their own.
-    fn move_out(&mut self, process: ProcessId, profile: &str, parent: Option<SessionId>) {
+    pub(super) fn move_out(&mut self, process: ProcessId, profile: &str, parent: Option<SessionId>) {
         let Some(known) = self.engine.table.get_mut(process) else { return };
         known.kind = ProcessKind::Agent;
         let session = self.engine.sessions.begin(process, profile, parent, known.uid);
         self.resettle(process, session, 0);
-        self.began(process, profile);
+        self.began(session, process, profile);
     }
 
     /// Learns who forked a process after the process itself, which may show that it belongs to another session.

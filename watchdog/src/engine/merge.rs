@@ -49,6 +49,8 @@ impl Step<'_> {
             self.abandoned_by(process, scan.began);
         }
 
+        self.leases_after_scan(scan.began);
+
         self.engine.orphans.changed();
         self.engine.table.moved();
         // Lineage that came to light may show who was left behind long ago.
@@ -119,7 +121,7 @@ impl Step<'_> {
         image: &Arc<super::input::Image>,
     ) -> bool {
         let parent = self.engine.table.by_pid(ppid).map(|parent| (parent.id, parent.session, parent.depth));
-        let profile = self.profile(image, comm).map(|profile| profile.name.clone());
+        let profile = self.root_profile(process, image, comm);
         let newcomer = Newcomer {
             process,
             forked_by: parent.map(|(parent, ..)| parent),
@@ -130,7 +132,7 @@ impl Step<'_> {
             forked: false,
         };
         match (parent, profile) {
-            (Some((parent, session, depth)), _) => {
+            (Some((parent, session, depth)), profile) => {
                 let lineage = Lineage {
                     root: parent,
                     parent: Some(parent),
@@ -140,7 +142,10 @@ impl Step<'_> {
                     witness: false,
                 };
                 self.enter(newcomer, session, &lineage, crate::api::ProcessKind::Other);
-                self.reclassify(process);
+                match profile.filter(|_| self.engine.gate.lease(process).is_some()) {
+                    Some(granted) => self.move_out(process, &granted, Some(session)),
+                    None => self.reclassify(process),
+                }
                 true
             }
             (None, Some(profile)) => {

@@ -50,6 +50,8 @@ use crate::config::Config;
 
 /// The time between two ticks while something is about to be concluded, and while nothing is.
 const TICK_PENDING: Duration = Duration::from_millis(250);
+/// No two ticks are closer, however many are due.
+const TICK_SOONEST: Duration = Duration::from_millis(20);
 const TICK_IDLE: Duration = Duration::from_secs(1);
 
 /// The state machine. One task owns it.
@@ -82,6 +84,7 @@ pub struct Engine {
     merge: merge::Merge,
     ceilings: limits::Ceilings,
     deaths: deaths::Deaths,
+    gate: gate::Gate,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -116,6 +119,7 @@ impl Engine {
             merge: merge::Merge::default(),
             ceilings: limits::Ceilings::default(),
             deaths: deaths::Deaths::default(),
+            gate: gate::Gate::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -140,6 +144,7 @@ impl Engine {
             Input::Tmpfs(tmpfs) => step.tmpfs(tmpfs),
             Input::Adopt(process) => step.adopt(process),
             Input::Launch(launch) => step.launch(*launch),
+            Input::Room(process, limit) => step.room(process, limit),
             Input::Withdraw(process, why) => step.withdraw(process, why),
             Input::Restore(restored) => step.restore(*restored),
             Input::Subagent(call) => step.subagent(&call),
@@ -157,6 +162,7 @@ impl Engine {
         let mut step = Step { engine: self, now, effects };
         step.judge_all();
         step.review_close_watch();
+        step.judge_ungated();
         step.tick();
     }
 
@@ -167,7 +173,8 @@ impl Engine {
             || self.orphans.pending()
             || self.detached.pending(now)
             || self.abandoned.pending(now);
-        if pending { TICK_PENDING } else { TICK_IDLE }
+        let tick = if pending { TICK_PENDING } else { TICK_IDLE };
+        self.gate.due(now).map_or(tick, |due| tick.min(due.max(TICK_SOONEST)))
     }
 
     /// The living process of a session that has this pid now.
@@ -249,6 +256,7 @@ impl Step<'_> {
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();
+        self.tick_gate();
         self.tally();
         self.review_close_watch();
     }

@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::id::{BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
-use super::session::Session;
-use super::view::{Naming, Viewer, shown_finding};
+use super::view::{Naming, shown_finding};
 use super::{Engine, Step};
 use crate::api::{self, ProcessMemory, SessionMemory, SessionStart, SessionSummary};
 
@@ -85,26 +84,6 @@ impl Engine {
     #[must_use]
     pub fn session_of(&self, process: ProcessId) -> Option<SessionId> {
         self.table.get(process).map(|process| process.session)
-    }
-
-    /// Those of these sessions that the viewer may see, with what each holds now.
-    #[must_use]
-    pub fn occupants(&self, sessions: &[SessionId], viewer: Viewer, naming: &Naming<'_>) -> Vec<api::Occupant> {
-        let mut held: BTreeMap<SessionId, Bytes> = sessions.iter().map(|session| (*session, Bytes(0))).collect();
-        for process in self.table.living() {
-            if let Some(bytes) = held.get_mut(&process.session) {
-                *bytes += process.cost();
-            }
-        }
-        let seen = sessions.iter().filter_map(|id| self.sessions.get(*id)).filter(|one| viewer.sees(one.uid));
-        let occupant = |session: &Session| api::Occupant {
-            session: session.id.0,
-            pid: session.root.pid.0,
-            profile: session.profile.clone(),
-            user: (naming.user)(session.uid),
-            memory_bytes: held.get(&session.id).map_or(0, |bytes| bytes.0),
-        };
-        seen.map(occupant).collect()
     }
 
     /// A finding, open or closed, and whose it is.

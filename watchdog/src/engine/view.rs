@@ -159,7 +159,7 @@ impl Engine {
             id: session.id.0,
             profile: session.profile.clone(),
             state: self.state(session),
-            gated: false,
+            gated: session.gated,
             user: (naming.user)(session.uid),
             uid: session.uid.0,
             started_at: naming.moment(BootTime::from(session.root.start_time)),

@@ -80,18 +80,6 @@ impl Cgroups {
         Ok(Some(Limits { cgroup, v8_heap }))
     }
 
-    /// The tightest limit of a process's cgroup and those above it, and nothing else of it: never waits for the process's
-    /// memory.
-    ///
-    /// # Errors
-    /// When the kernel refuses to open or read a file.
-    pub fn limit(&self, process: ProcessId) -> Result<Option<CgroupLimit>, HostError> {
-        let mut buffer = Vec::new();
-        let Some((dir, _)) = ProcessDir::of(process, &mut buffer)? else { return Ok(None) };
-        let Some(path) = path_of(&dir, &mut buffer)? else { return Ok(None) };
-        self.tightest(&path)
-    }
-
     /// The directory of a cgroup; `None` where there is no hierarchy.
     pub(super) fn dir(&self, path: &str) -> Option<PathBuf> {
         self.root.as_ref().map(|root| root.join(path.trim_start_matches('/')))
@@ -107,9 +95,43 @@ impl Cgroups {
                 tightest = Some((path, max));
             }
         }
-        let Some((path, max)) = tightest else { return Ok(None) };
+        tightest.map(|(path, max)| self.limit(path, max)).transpose()
+    }
+
+    /// Of the cgroups of this process that have a limit, the one with the least room below it; `None` also when the process
+    /// is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses to open or read a file.
+    pub fn least_room(&self, process: ProcessId) -> Result<Option<CgroupLimit>, HostError> {
+        let mut buffer = Vec::new();
+        let Some((dir, _)) = ProcessDir::of(process, &mut buffer)? else { return Ok(None) };
+        let Some(path) = path_of(&dir, &mut buffer)? else { return Ok(None) };
+        let mut least: Option<CgroupLimit> = None;
+        for path in lineage(&path) {
+            let Some(max) = self.number(path, "memory.max")? else { continue };
+            let limit = self.limit(path, max)?;
+            if least.as_ref().is_none_or(|least| limit.room() <= least.room()) {
+                least = Some(limit);
+            }
+        }
+        Ok(least)
+    }
+
+    fn limit(&self, path: &str, max: Bytes) -> Result<CgroupLimit, HostError> {
         let current = self.number(path, "memory.current")?.unwrap_or_default();
-        Ok(Some(CgroupLimit { path: path.to_owned(), max, current }))
+        let cache = self.cache(path)?;
+        Ok(CgroupLimit { path: path.to_owned(), max, current, cache })
+    }
+
+    /// What a cgroup holds that the kernel drops when it needs to: files' pages that are no tmpfs's.
+    fn cache(&self, path: &str) -> Result<Bytes, HostError> {
+        let Some(text) = self.read(path, "memory.stat")? else { return Ok(Bytes(0)) };
+        let amount = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+        };
+        Ok(Bytes(amount("file").saturating_sub(amount("shmem"))))
     }
 
     /// An amount that a file of a cgroup states; `None` when it is `max`, or there is no such file: the root has none,

@@ -22,7 +22,7 @@ fn hierarchy(cgroups: &[(&str, &str, u64)]) -> (tempfile::TempDir, Cgroups) {
 }
 
 fn limit(path: &str, max: u64, current: u64) -> Option<CgroupLimit> {
-    Some(CgroupLimit { path: path.into(), max: Bytes(max), current: Bytes(current) })
+    Some(CgroupLimit { path: path.into(), max: Bytes(max), current: Bytes(current), ..CgroupLimit::default() })
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(in crate::daemon) enum Probe {
     Activity(Vec<ProcessId>),
     /// The files on each tmpfs.
     Tmpfs,
+    /// The cgroup of a waiting launch that has the least room.
+    Room(ProcessId),
     /// Who is in the cgroup of a session.
     Members(SessionId, String),
     /// The containers that began in this span.
@@ -93,6 +95,10 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 prober.report_if(seen.map(|seen| Some(Input::OomSeen(seen))))
             }
             Ok(Probe::Activity(processes)) => prober.activity(&processes),
+            Ok(Probe::Room(process)) => {
+                let room = prober.cgroups.least_room(process);
+                prober.report_if(room.map(|room| Some(Input::Room(process, room))))
+            }
             Ok(Probe::Members(session, cgroup)) => {
                 let members = SessionCgroups::new(prober.cgroups.clone()).members(&cgroup);
                 // That it is gone is no answer: so is its session, or the daemon sees another hierarchy.

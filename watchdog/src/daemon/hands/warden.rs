@@ -12,7 +12,7 @@ use crate::api::{Grant, LaunchUpdate, SessionLimits};
 use crate::daemon::clients::Answer;
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Confinement, Granted, Lease};
-use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::id::{Bytes, ProcessId, SessionId};
 use crate::engine::input::Input;
 use crate::host::cgroup::{Removal, SessionCgroups};
 use crate::host::limits::Cgroups;
@@ -38,6 +38,8 @@ pub(in crate::daemon) struct Admission {
 pub(in crate::daemon) enum Deed {
     /// Confine the session, and then tell the client.
     Admit(Box<Admission>),
+    /// The session of this root is known: tell what confines it, if an earlier run of the daemon saw to that.
+    Resume(ProcessId, SessionId),
     /// The session of this root is over: take away what confined it.
     Release(ProcessId),
     /// Raise the process's oom_score_adj to this, unless it is higher.
@@ -91,6 +93,12 @@ impl Warden {
     fn carry_out(&mut self, deed: Deed) -> Result<(), Ended> {
         match deed {
             Deed::Admit(admission) => self.admit(*admission)?,
+            Deed::Resume(root, session) => {
+                if let Some(path) = self.confined.get(&root) {
+                    let confinement = Confinement { cgroup: Some(path.clone()), problem: None };
+                    self.report(Input::Confined(session, confinement))?;
+                }
+            }
             Deed::Release(root) => {
                 if let Some(path) = self.confined.remove(&root) {
                     self.remove(path, 0);
@@ -122,12 +130,14 @@ impl Warden {
         if let Some(client) = client {
             client.give(LaunchUpdate::Granted(grant(&granted, &confinement)));
         }
-        // Without a cgroup that was wanted there is nothing to tell but why.
         if granted.limits.cgroup {
-            let report = Report::Input(Input::Confined(granted.session, confinement));
-            self.reports.blocking_send(report).map_err(|_| Ended)?;
+            self.report(Input::Confined(granted.session, confinement))?;
         }
         Ok(())
+    }
+
+    fn report(&self, input: Input) -> Result<(), Ended> {
+        self.reports.blocking_send(Report::Input(input)).map_err(|_| Ended)
     }
 
     /// Looks for cgroups that an earlier run made: those of sessions that are over go.

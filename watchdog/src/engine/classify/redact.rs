@@ -92,6 +92,7 @@ impl Redactor {
             | Input::Activity(_)
             | Input::Tmpfs(_)
             | Input::Adopt(_)
+            | Input::Room(..)
             | Input::Withdraw(..)
             | Input::Subagent(_)
             | Input::Confined(..)

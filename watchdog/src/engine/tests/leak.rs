@@ -157,7 +157,12 @@ fn severity_follows_from_the_time_that_is_left() {
 
 #[test]
 fn the_nearest_ceiling_counts() {
-    let cgroup = CgroupLimit { path: "/a.scope".into(), max: Bytes::from_mib(600), current: Bytes::from_mib(590) };
+    let cgroup = CgroupLimit {
+        path: "/a.scope".into(),
+        max: Bytes::from_mib(600),
+        current: Bytes::from_mib(590),
+        ..CgroupLimit::default()
+    };
     let heap = Some(Bytes::from_mib(300));
     for (limits, configured, name, left_mib) in [
         (Limits { cgroup: Some(cgroup.clone()), v8_heap: None }, None, "cgroup", 500.0),

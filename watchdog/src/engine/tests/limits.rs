@@ -16,7 +16,7 @@ fn limits(world: &World, process: ProcessId) -> Option<Limits> {
 }
 
 fn cgroup(max: Bytes) -> Option<CgroupLimit> {
-    Some(CgroupLimit { path: "/run.scope".into(), max, current: Bytes(0) })
+    Some(CgroupLimit { path: "/run.scope".into(), max, current: Bytes(0), ..CgroupLimit::default() })
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod detached;
 mod duplicate;
 mod external_memory;
 mod fanout;
+mod gate;
 mod leak;
 mod limits;
 mod lineage;

@@ -270,6 +270,13 @@ impl World {
         Input::Scan(Scan { began: self.now, processes })
     }
 
+    /// A process that nobody tracks, and that will be an agent: a launcher at a terminal.
+    pub(super) fn launcher(&mut self) -> ProcessId {
+        let process = self.fresh();
+        self.living.insert(process, (SHELL.pid, image("/usr/bin/watchdogctl", &["watchdogctl", "launch"])));
+        process
+    }
+
     /// Puts a process into /proc without anybody being told.
     pub(super) fn unseen(&mut self, parent: ProcessId, path: &str) -> ProcessId {
         let process = self.fresh();
@@ -318,7 +325,7 @@ impl World {
         findings.into_iter().filter(|finding| finding.kind == kind).collect()
     }
 
-    fn fresh(&mut self) -> ProcessId {
+    pub(super) fn fresh(&mut self) -> ProcessId {
         self.next_pid += 1;
         self.now = self.now.plus(Duration::from_millis(10));
         ProcessId { pid: Pid(self.next_pid), start_time: Ticks(self.now.0 / 10_000_000) }

@@ -95,6 +95,7 @@ fn the_end_is_that_of_the_scope() {
         path: "/user.slice/run-u1.scope".into(),
         max: Bytes::from_mib(6 * GIB),
         current: Bytes::from_mib(5 * GIB),
+        cache: Bytes(0),
     };
     world.tell(Input::Limits(agent, Limits { cgroup: Some(cgroup), v8_heap: None }));
     let leak = run(&mut world, agent, MINUTE * 3, |s| 300.0 + s * 9.5).expect("a leak");

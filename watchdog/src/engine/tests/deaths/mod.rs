@@ -78,7 +78,7 @@ fn oom_kill(world: &mut World, victim: ProcessId, peak: u64) {
 }
 
 fn in_cgroup(world: &mut World, process: ProcessId, path: &str, max: u64) {
-    let cgroup = Some(CgroupLimit { path: path.into(), max: Bytes(max), current: Bytes(0) });
+    let cgroup = Some(CgroupLimit { path: path.into(), max: Bytes(max), current: Bytes(0), ..CgroupLimit::default() });
     world.tell(Input::Limits(process, Limits { cgroup, v8_heap: None }));
 }
 

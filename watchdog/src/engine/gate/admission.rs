@@ -1,0 +1,422 @@
+//! Whether a launch may start: every bound, one after the other, and what is in its way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::line::{Order, Waiter};
+use super::{ESTIMATE_BY, Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, Waits, learned};
+use crate::api::{ProcessKind, RefusalReason};
+use crate::config::Rate;
+use crate::engine::effect::Effect;
+use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
+use crate::engine::session::Session;
+use crate::engine::{Engine, Step};
+use crate::units;
+
+/// When it is worth another try where nothing tells.
+const SOME_TIME: Duration = Duration::from_secs(30);
+/// The host's memory moves within this time.
+const MEMORY_MOVES: Duration = Duration::from_secs(15);
+
+/// A session that holds a place: its agent lives, or a grant is too young for the table to have it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) session: Option<SessionId>,
+    pub(super) profile: String,
+    pub(super) uid: Uid,
+}
+
+/// Whom an obstacle stops besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Everybody: what is short is everybody's.
+    All,
+    /// This launch, and others like it: who does not need the same may pass.
+    Own,
+}
+
+/// Memory for launches, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// Available, with its share of free swap.
+    pub(super) available: Bytes,
+    pub(super) reserve: Bytes,
+    pub(super) promised: Bytes,
+}
+
+impl Memory {
+    pub(super) fn free(&self) -> Bytes {
+        Bytes(self.available.0.saturating_sub(self.reserve.0).saturating_sub(self.promised.0))
+    }
+}
+
+impl Step<'_> {
+    /// Grants whatever may be granted now, in the order of the line, and notes for the rest what they wait for.
+    pub(super) fn decide(&mut self) {
+        if self.engine.gate.line.is_empty() {
+            return;
+        }
+        let mut places = self.engine.places();
+        let mut running: BTreeMap<Uid, usize> = BTreeMap::new();
+        for place in &places {
+            *running.entry(place.uid).or_default() += 1;
+        }
+        let mut order = self.engine.gate.line.order(self.now, &running);
+        let mut granted = false;
+        let mut shut: Option<Obstacle> = None;
+        while let Some((user, number)) = order.next() {
+            let Some(waiter) = self.engine.gate.line.get(number) else { return };
+            let obstacle = match &shut {
+                Some(obstacle) => Some((obstacle.clone(), Reach::All)),
+                None => self.obstacle(waiter, &places),
+            };
+            let Some((obstacle, reach)) = obstacle else {
+                let Some(waiter) = self.engine.gate.line.remove(number) else { return };
+                order.granted(user);
+                places.push(Place { session: None, profile: waiter.profile.clone(), uid: waiter.launch.uid });
+                let process = waiter.launch.process;
+                self.grant(waiter);
+                if let (Some(place), Some(known)) = (places.last_mut(), self.engine.table.get(process)) {
+                    place.session = Some(known.session);
+                }
+                granted = true;
+                continue;
+            };
+            if reach == Reach::All {
+                shut.get_or_insert_with(|| obstacle.clone());
+            }
+            if let Some(waiter) = self.engine.gate.line.get_mut(number) {
+                waiter.obstacle = Some(obstacle);
+            }
+            order.passed_over(user);
+        }
+        if granted {
+            self.tell_places(TOLD_AT_ONCE);
+        }
+    }
+
+    /// What is in the way of a launch.
+    fn obstacle(&self, waiter: &Waiter, places: &[Place]) -> Option<(Obstacle, Reach)> {
+        if waiter.away {
+            let detail = "the client of the launch ahead has not come back since the daemon was started again";
+            return Some((obstacle(RefusalReason::Quota, detail, "the order of the queue", SOME_TIME), Reach::All));
+        }
+        if let Some((since, why)) = self.engine.gate.breaker.open() {
+            let lasted = units::span(self.now.since(since));
+            let detail = format!("the breaker has been open for {lasted}: {why}");
+            return Some((obstacle(RefusalReason::Breaker, detail, "[gate] breaker_open", MEMORY_MOVES), Reach::All));
+        }
+        self.over_quota(waiter, places).or_else(|| self.over_rate(waiter)).or_else(|| self.no_memory(waiter))
+    }
+
+    fn over_quota(&self, waiter: &Waiter, places: &[Place]) -> Option<(Obstacle, Reach)> {
+        let gate = &self.engine.config.gate;
+        let Waiter { profile, launch, .. } = waiter;
+        let of_profile = self.named_profile(profile).and_then(|profile| profile.bounds.max_sessions);
+        let full = |max: Option<u32>, holds: &dyn Fn(&Place) -> bool, whose: String, bound: String| {
+            let max = max?;
+            let holders: Vec<&Place> = places.iter().filter(|place| holds(place)).collect();
+            (holders.len() >= max as usize).then(|| Obstacle {
+                reason: RefusalReason::Quota,
+                detail: format!("{} of {max} sessions{whose} run", holders.len()),
+                bound,
+                holders: holders.iter().filter_map(|place| place.session).collect(),
+                retry_after: Some(self.pace().unwrap_or(SOME_TIME)),
+            })
+        };
+        let in_all = full(gate.max_sessions, &|_| true, String::new(), "[gate] max_sessions".to_owned());
+        if let Some(obstacle) = in_all {
+            return Some((obstacle, Reach::All));
+        }
+        let of_user = |place: &Place| place.uid == launch.uid;
+        let user = full(
+            gate.max_sessions_per_user,
+            &of_user,
+            " of this user".to_owned(),
+            "[gate] max_sessions_per_user".to_owned(),
+        );
+        let same = |place: &Place| place.profile == *profile;
+        let of_profile =
+            || full(of_profile, &same, format!(" of {profile}"), format!("[[profile]] {profile} max_sessions"));
+        user.or_else(of_profile).map(|obstacle| (obstacle, Reach::Own))
+    }
+
+    fn over_rate(&self, waiter: &Waiter) -> Option<(Obstacle, Reach)> {
+        let over = |rate: Option<Rate>, profile: Option<&str>, bound: String| {
+            let rate = rate?;
+            let counts = |lease: &&Lease| {
+                self.now.since(lease.granted) < rate.period && profile.is_none_or(|profile| lease.profile == profile)
+            };
+            let recent: Vec<BootTime> =
+                self.engine.gate.recent.iter().filter(counts).map(|lease| lease.granted).collect();
+            let first = recent.len().checked_sub(rate.count as usize)?;
+            let wait = recent[first].plus(rate.period).since(self.now);
+            let detail = format!("{} were granted in the last {}", recent.len(), units::span(rate.period));
+            Some(obstacle(RefusalReason::Rate, detail, &bound, wait))
+        };
+        let in_all = over(self.engine.config.gate.rate, None, "[gate] rate".to_owned());
+        if let Some(obstacle) = in_all {
+            return Some((obstacle, Reach::All));
+        }
+        let profile = &waiter.profile;
+        let rate = self.named_profile(profile).and_then(|profile| profile.bounds.rate);
+        over(rate, Some(profile), format!("[[profile]] {profile} rate")).map(|obstacle| (obstacle, Reach::Own))
+    }
+
+    fn no_memory(&self, waiter: &Waiter) -> Option<(Obstacle, Reach)> {
+        let needed = waiter.expected;
+        if let Some(limit) = &waiter.launch.cgroup {
+            let inside = |path: &str| path == limit.path || path.starts_with(&format!("{}/", limit.path));
+            let hold = self.engine.config.gate.hold;
+            let promised: Bytes = self
+                .engine
+                .gate
+                .leases
+                .values()
+                .filter(|held| held.cgroup.as_deref().is_some_and(inside))
+                .map(|held| held.promised(self.now, hold))
+                .sum();
+            let free = limit.room().0.saturating_sub(promised.0);
+            if needed.0 > free {
+                let detail = format!(
+                    "{} needed, {} free below memory.max of {}: {}",
+                    units::size(needed.0),
+                    units::size(free),
+                    limit.path,
+                    units::size(limit.max.0)
+                );
+                let found = obstacle(RefusalReason::Memory, detail, "memory.max", MEMORY_MOVES);
+                return Some((found, Reach::Own));
+            }
+        }
+        let Some(memory) = self.engine.gate_memory(self.now) else {
+            let detail = "the host's memory has not been read yet";
+            return Some((
+                obstacle(RefusalReason::Memory, detail, "[gate] reserve", Duration::from_secs(1)),
+                Reach::All,
+            ));
+        };
+        (needed > memory.free()).then(|| {
+            let detail = format!(
+                "{} needed, {} free: {} available, less {} kept in reserve and {} promised to sessions that have just \
+                 started",
+                units::size(needed.0),
+                units::size(memory.free().0),
+                units::size(memory.available.0),
+                units::size(memory.reserve.0),
+                units::size(memory.promised.0),
+            );
+            (obstacle(RefusalReason::Memory, detail, "[gate] reserve", MEMORY_MOVES), Reach::All)
+        })
+    }
+
+    /// Why this launch can never be granted here.
+    pub(super) fn never(&self, launch: &Launch, profile: &str) -> Option<Obstacle> {
+        self.too_deep(launch).or_else(|| self.too_large(launch, profile))
+    }
+
+    fn too_deep(&self, launch: &Launch) -> Option<Obstacle> {
+        let engine = &*self.engine;
+        let mut outer = engine.table.alive(launch.process).map(|known| known.session);
+        // An agent that asks for itself is no deeper than it is.
+        if let Some(own) = outer.and_then(|session| engine.sessions.get(session))
+            && own.root == launch.process
+        {
+            outer = own.parent;
+        }
+        let above: Vec<&Session> =
+            std::iter::successors(outer.and_then(|session| engine.sessions.get(session)), |session| {
+                engine.sessions.get(session.parent?)
+            })
+            .collect();
+        let deep = |depth: usize, max: u32, bound: String, holder: SessionId| Obstacle {
+            reason: RefusalReason::Depth,
+            detail: format!("this agent would be {depth} deep below another, and {max} is allowed"),
+            bound,
+            holders: vec![holder],
+            retry_after: None,
+        };
+        for (depth, session) in (1..).zip(&above) {
+            let own = self.named_profile(&session.profile).and_then(|profile| profile.bounds.max_depth);
+            if let Some(max) = own.filter(|max| depth > *max as usize) {
+                return Some(deep(depth, max, format!("[[profile]] {} max_depth", session.profile), session.id));
+            }
+        }
+        let max = engine.config.gate.max_depth?;
+        let outermost = above.last()?;
+        (above.len() > max as usize).then(|| deep(above.len(), max, "[gate] max_depth".to_owned(), outermost.id))
+    }
+
+    fn too_large(&self, launch: &Launch, profile: &str) -> Option<Obstacle> {
+        let needed = self.expected(launch, profile);
+        let host = &self.engine.close_watch.host;
+        if host.total == Bytes(0) {
+            return None;
+        }
+        let gate = &self.engine.config.gate;
+        let swap = share(host.swap_total, gate.swap_share);
+        let most = (host.total + swap).0.saturating_sub(gate.reserve.on_host(host.total).0);
+        let (most, bound) = match &launch.cgroup {
+            Some(limit) if limit.max.0 < most => (limit.max.0, "memory.max"),
+            _ => (most, "[gate] reserve"),
+        };
+        (needed.0 > most).then(|| Obstacle {
+            reason: RefusalReason::Memory,
+            detail: format!(
+                "{} needed, and there are never more than {} for launches here",
+                units::size(needed.0),
+                units::size(most)
+            ),
+            bound: bound.to_owned(),
+            holders: Vec::new(),
+            retry_after: None,
+        })
+    }
+
+    /// What a launch is expected to take: as it says itself, else as past sessions did, else as configured.
+    pub(super) fn expected(&self, launch: &Launch, profile: &str) -> Bytes {
+        launch.memory.unwrap_or_else(|| self.engine.expected_of(profile).0)
+    }
+
+    /// The queue has no room for one that would have to wait, as is known without a closer look.
+    pub(super) fn queue_is_full(&self, launch: &Launch) -> Option<Obstacle> {
+        let engine = &*self.engine;
+        let full = engine.gate.line.len() >= engine.config.gate.max_queue;
+        // While nobody may pass, nobody has to be asked.
+        let shut = engine.gate.breaker.open().is_some()
+            || engine.config.gate.max_sessions.is_some_and(|max| engine.gate.leases.len() >= max as usize);
+        (full && shut && launch.waits).then(|| self.full())
+    }
+
+    pub(super) fn full(&self) -> Obstacle {
+        let detail = format!("{} launches wait already", self.engine.gate.line.len());
+        obstacle(RefusalReason::QueueFull, detail, "[gate] max_queue", SOME_TIME)
+    }
+
+    pub(super) fn behind_others(&self) -> Obstacle {
+        let detail = format!("{} launches wait ahead of it", self.engine.gate.line.len());
+        obstacle(RefusalReason::Quota, detail, "the order of the queue", SOME_TIME)
+    }
+
+    /// How long it takes on average until one more is granted, by the last grants.
+    fn pace(&self) -> Option<Duration> {
+        self.engine.gate.pace(self.now)
+    }
+
+    /// Tells those up to this position whose place or reason has changed.
+    pub(super) fn tell_places(&mut self, up_to: u64) {
+        let order = self.engine.order(self.now);
+        for (position, number) in (1..=up_to).zip(order) {
+            self.tell_place(number, position);
+        }
+    }
+
+    pub(super) fn tell_place_of(&mut self, process: ProcessId) {
+        let Some(number) = self.engine.gate.line.of(process) else { return };
+        let position = self.engine.order(self.now).position(|one| one == number);
+        if let Some(position) = position {
+            self.tell_place(number, position as u64 + 1);
+        }
+    }
+
+    fn tell_place(&mut self, number: u64, position: u64) {
+        let pace = self.pace();
+        let behind = self.behind_others();
+        let Some(waiter) = self.engine.gate.line.get_mut(number).filter(|waiter| !waiter.away) else { return };
+        let obstacle = waiter.obstacle.clone().unwrap_or(behind);
+        let same = waiter.told.as_ref().is_some_and(|(told, reason)| {
+            *told == position && (reason.reason, &reason.bound) == (obstacle.reason, &obstacle.bound)
+        });
+        if same {
+            return;
+        }
+        waiter.told = Some((position, obstacle.clone()));
+        let process = waiter.launch.process;
+        let estimate = pace.map(|pace| pace * u32::try_from(position).unwrap_or(u32::MAX));
+        self.effect(Effect::Waits(Box::new(Waits { process, position, obstacle, estimate })));
+    }
+}
+
+impl Gate {
+    /// How long it takes on average until one more is granted.
+    pub(super) fn pace(&self, now: BootTime) -> Option<Duration> {
+        let last: Vec<BootTime> = self.recent.iter().rev().take(ESTIMATE_BY).map(|lease| lease.granted).collect();
+        let (first, count) = (*last.last()?, u32::try_from(last.len()).ok()?);
+        (count >= 2).then(|| now.since(first) / count)
+    }
+
+    /// What was granted and has not shown.
+    pub(super) fn promised(&self, now: BootTime, hold: Duration) -> Bytes {
+        self.leases.values().map(|held| held.promised(now, hold)).sum()
+    }
+}
+
+impl Engine {
+    /// The numbers of those who wait, in the order in which they will be served.
+    pub(super) fn order(&self, now: BootTime) -> Order {
+        let mut running: BTreeMap<Uid, usize> = BTreeMap::new();
+        for place in self.places() {
+            *running.entry(place.uid).or_default() += 1;
+        }
+        self.gate.line.order(now, &running)
+    }
+
+    /// The sessions that hold a place.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let open: Vec<&Session> = self.sessions.iter().filter(|session| session.members > 0).collect();
+        let headless: BTreeSet<SessionId> =
+            open.iter().filter(|session| self.table.alive(session.root).is_none()).map(|session| session.id).collect();
+        // A launcher may be gone while the agent behind it lives.
+        let behind: BTreeSet<SessionId> = if headless.is_empty() {
+            headless.clone()
+        } else {
+            let agents = self.table.living().filter(|process| process.kind == ProcessKind::Agent);
+            agents.map(|process| process.session).filter(|session| headless.contains(session)).collect()
+        };
+        let living = open.iter().filter(|session| !headless.contains(&session.id) || behind.contains(&session.id));
+        let mut places: Vec<Place> = living
+            .map(|session| Place { session: Some(session.id), profile: session.profile.clone(), uid: session.uid })
+            .collect();
+        let young = self.gate.leases.values().filter(|held| held.session.is_none());
+        places.extend(young.map(|held| Place {
+            session: None,
+            profile: held.lease.profile.clone(),
+            uid: held.lease.uid,
+        }));
+        places
+    }
+
+    /// Memory for launches; `None` before the host's has been read.
+    pub(super) fn gate_memory(&self, now: BootTime) -> Option<Memory> {
+        let (host, gate) = (&self.close_watch.host, &self.config.gate);
+        (host.total > Bytes(0)).then(|| Memory {
+            available: host.available + share(host.swap_free, gate.swap_share),
+            reserve: gate.reserve.on_host(host.total),
+            promised: self.gate.promised(now, gate.hold),
+        })
+    }
+
+    /// What a session of this profile is expected to take, and from how many past ones that is known.
+    pub(super) fn expected_of(&self, profile: &str) -> (Bytes, u64) {
+        if let Some(learned) = learned::expected(&self.gate.peaks, profile) {
+            return learned;
+        }
+        let own = self.config.profiles.iter().find(|known| known.name == profile);
+        let size = own.and_then(|known| known.bounds.expected_memory).unwrap_or(self.config.gate.expected_memory);
+        (size.on_host(self.close_watch.host.total), 0)
+    }
+}
+
+fn share(amount: Bytes, percent: u8) -> Bytes {
+    Bytes(amount.0 / 100 * u64::from(percent))
+}
+
+fn obstacle(reason: RefusalReason, detail: impl Into<String>, bound: &str, retry_after: Duration) -> Obstacle {
+    Obstacle {
+        reason,
+        detail: detail.into(),
+        bound: bound.to_owned(),
+        holders: Vec::new(),
+        retry_after: Some(retry_after),
+    }
+}

@@ -1,0 +1,150 @@
+//! Subagents that run inside an agent's own process: no kernel event tells of them, so the agent's hooks do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{Obstacle, Subagent, SubagentDecision};
+use crate::api::{RefusalReason, SubagentEvent};
+use crate::engine::Step;
+use crate::engine::effect::Effect;
+use crate::engine::id::{BootTime, SessionId};
+
+/// A subagent of which nothing was heard for this long has ended without a word.
+const FORGOTTEN: Duration = Duration::from_secs(6 * 3_600);
+/// Ends of subagents that the pace is judged by.
+const PACE_BY: usize = 8;
+/// When it is worth another try where nothing tells.
+const SOME_TIME: Duration = Duration::from_secs(30);
+const MEMORY_MOVES: Duration = Duration::from_secs(15);
+
+/// The subagents of each session.
+#[derive(Debug, Default)]
+pub(super) struct Subagents {
+    sessions: BTreeMap<SessionId, Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    /// Since when each runs, and the number of its call; the oldest first.
+    running: VecDeque<(BootTime, Option<String>)>,
+    /// How long the last ones took.
+    took: VecDeque<Duration>,
+}
+
+impl Subagents {
+    /// The session is over.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    fn of(&mut self, session: SessionId, now: BootTime) -> &mut Running {
+        let running = self.sessions.entry(session).or_default();
+        running.running.retain(|(since, _)| now.since(*since) < FORGOTTEN);
+        running
+    }
+}
+
+impl Running {
+    /// Takes out the one with this call's number, else the oldest.
+    fn stop(&mut self, call: Option<&str>, now: BootTime) {
+        let by_call = call.and_then(|call| self.running.iter().position(|(_, known)| known.as_deref() == Some(call)));
+        // A number that no start bore was denied, or is told twice.
+        let unknown = call.is_some() && self.running.iter().any(|(_, known)| known.is_some());
+        let index = by_call.or(if unknown { None } else { Some(0) });
+        let Some((since, _)) = index.and_then(|index| self.running.remove(index)) else { return };
+        self.took.push_back(now.since(since));
+        if self.took.len() > PACE_BY {
+            self.took.pop_front();
+        }
+    }
+
+    /// When the next is likely to end.
+    fn next_end(&self, now: BootTime) -> Option<Duration> {
+        let count = u32::try_from(self.took.len()).ok().filter(|count| *count > 0)?;
+        let usual = self.took.iter().sum::<Duration>() / count;
+        let (since, _) = self.running.front()?;
+        Some(since.plus(usual).since(now).max(Duration::from_secs(5)))
+    }
+}
+
+impl Step<'_> {
+    /// An agent's hook asks whether it may start a subagent, or tells that one has ended.
+    pub(in crate::engine) fn subagent(&mut self, call: &Subagent) {
+        let now = self.now;
+        let session = self.engine.table.alive(call.caller).map(|caller| caller.session);
+        let Some(session) = session else {
+            self.effect(Effect::Subagent(SubagentDecision {
+                obstacle: None,
+                session: None,
+                running: 0,
+                max_subagents: None,
+            }));
+            return;
+        };
+        let profile = self.engine.sessions.get(session).map(|session| session.profile.clone()).unwrap_or_default();
+        let max = self.named_profile(&profile).and_then(|profile| profile.bounds.max_subagents);
+        let obstacle = match call.event {
+            SubagentEvent::Start => {
+                let obstacle = self.subagent_obstacle(session, &profile, max);
+                if obstacle.is_none() {
+                    let running = self.engine.gate.subagents.of(session, now);
+                    running.running.push_back((now, call.call.clone()));
+                }
+                obstacle
+            }
+            SubagentEvent::Stop => {
+                self.engine.gate.subagents.of(session, now).stop(call.call.as_deref(), now);
+                None
+            }
+            SubagentEvent::SessionEnd => {
+                self.engine.gate.subagents.forget(session);
+                None
+            }
+        };
+        let running = self.engine.gate.subagents.of(session, now).running.len() as u64;
+        self.effect(Effect::Subagent(SubagentDecision {
+            obstacle,
+            session: Some(session),
+            running,
+            max_subagents: max,
+        }));
+    }
+
+    fn subagent_obstacle(&mut self, session: SessionId, profile: &str, max: Option<u32>) -> Option<Obstacle> {
+        let now = self.now;
+        let memory = self.engine.gate_memory(now);
+        let free = memory.map(|memory| crate::units::size(memory.free().0));
+        let free = free.map(|free| format!(", {free} free")).unwrap_or_default();
+        if let Some((_, why)) = self.engine.gate.breaker.open() {
+            return Some(Obstacle {
+                reason: RefusalReason::Breaker,
+                detail: format!("the host is short of memory: {why}{free}"),
+                bound: "[gate] breaker_open".to_owned(),
+                holders: Vec::new(),
+                retry_after: Some(MEMORY_MOVES),
+            });
+        }
+        let running = self.engine.gate.subagents.of(session, now);
+        let (count, next) = (running.running.len(), running.next_end(now));
+        if let Some(max) = max.filter(|max| count >= *max as usize) {
+            return Some(Obstacle {
+                reason: RefusalReason::Quota,
+                detail: format!("{count} of {max} subagents running{free}"),
+                bound: format!("[[profile]] {profile} max_subagents"),
+                holders: vec![session],
+                retry_after: Some(next.unwrap_or(SOME_TIME)),
+            });
+        }
+        memory.filter(|memory| memory.free().0 == 0).map(|memory| Obstacle {
+            reason: RefusalReason::Memory,
+            detail: format!(
+                "{count} subagents running, and no memory is free: {} available, of which {} are kept in reserve",
+                crate::units::size(memory.available.0),
+                crate::units::size(memory.reserve.0)
+            ),
+            bound: "[gate] reserve".to_owned(),
+            holders: Vec::new(),
+            retry_after: Some(MEMORY_MOVES),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Who goes first.
+
+use super::*;
+
+const ALICE: Uid = Uid(2_000);
+const BOB: Uid = Uid(3_000);
+
+fn asks(world: &mut World, uid: Uid, priority: i32) -> ProcessId {
+    let asked = launch(world);
+    ask(world, Launch { uid, priority, ..asked })
+}
+
+/// A host with one place, which somebody holds.
+fn taken() -> (World, ProcessId) {
+    let mut world = roomy(&config_with("max_sessions = 1"));
+    let first = start(&mut world);
+    (world, first)
+}
+
+/// Ends whoever runs, one after the other: the order in which the rest is granted.
+fn served(world: &mut World, first: ProcessId) -> Vec<ProcessId> {
+    let mut running = first;
+    loop {
+        world.kill(running);
+        match granted(world).last() {
+            Some(next) if *next != running => running = *next,
+            _ => return granted(world)[1..].to_vec(),
+        }
+    }
+}
+
+#[test]
+fn first_come_first_served() {
+    let (mut world, first) = taken();
+    let crowd = crowd(&mut world, 5);
+    assert_eq!(waiting(&world), pids(&crowd));
+    assert_eq!(served(&mut world, first), crowd);
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_equal_ones_stay_in_order() {
+    let (mut world, first) = taken();
+    let low = asks(&mut world, USER, -1);
+    let usual = [asks(&mut world, USER, 0), asks(&mut world, USER, 0)];
+    let high = asks(&mut world, USER, 5);
+    let expected = [high, usual[0], usual[1], low];
+    assert_eq!(waiting(&world), pids(&expected));
+    assert_eq!(served(&mut world, first), expected);
+}
+
+#[test]
+fn waiting_is_worth_priority_so_that_nobody_waits_for_ever() {
+    let (mut world, mut running) = taken();
+    let low = asks(&mut world, USER, 0);
+    let mut served = 0;
+    // Somebody of priority 5 comes before each place that becomes free.
+    while !granted(&world).contains(&low) {
+        asks(&mut world, USER, 5);
+        world.pass(Duration::from_secs(30));
+        world.kill(running);
+        running = *granted(&world).last().unwrap();
+        served += 1;
+        assert!(served <= 12, "still waiting after {served} others");
+    }
+    assert!(served >= 9, "priority 5 is worth five minutes, and {served} half minutes were waited");
+}
+
+#[test]
+fn a_flood_of_one_user_holds_up_another_for_a_turn_only() {
+    let (mut world, first) = taken();
+    let flood: Vec<ProcessId> = (0..50).map(|_| asks(&mut world, ALICE, 0)).collect();
+    world.pass(Duration::from_secs(600));
+    let single = asks(&mut world, BOB, 0);
+    // The flood has waited for long, and has its turn; then the other has.
+    assert_eq!(waiting(&world)[..3], pids(&[flood[0], single, flood[1]]));
+    assert_eq!(served(&mut world, first)[..3], [flood[0], single, flood[1]]);
+}
+
+#[test]
+fn between_users_who_has_fewer_sessions_goes_first() {
+    let mut world = roomy(&config_with("max_sessions = 3"));
+    let running = [asks(&mut world, ALICE, 0), asks(&mut world, ALICE, 0), asks(&mut world, BOB, 0)];
+    let more = [asks(&mut world, ALICE, 0), asks(&mut world, BOB, 0)];
+    world.kill(running[0]);
+    assert_eq!(granted(&world).last(), Some(&more[0]), "each runs one: who came first");
+    world.kill(running[1]);
+    assert_eq!(granted(&world).last(), Some(&more[1]));
+}
+
+#[test]
+fn a_large_launch_is_not_passed_by_small_ones_for_ever() {
+    let mut world = host(&config_with("reserve = \"1MiB\"\nbreaker_open = \"100%\""), 16 * GIB, 2 * GIB);
+    let asked = launch(&mut world);
+    let large = ask(&mut world, Launch { memory: Some(Bytes::from_mib(8 * GIB)), ..asked });
+    let small = start(&mut world);
+    assert_eq!(granted(&world), []);
+    memory(&mut world, 16 * GIB, 9 * GIB);
+    assert_eq!(granted(&world), [large, small]);
+}
+
+#[test]
+fn positions_are_told_when_they_change_and_not_otherwise() {
+    let (mut world, first) = taken();
+    let crowd = crowd(&mut world, 3);
+    world.effects.clear();
+    world.pass(Duration::from_secs(10));
+    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Waits(_))), "nothing has changed");
+    world.kill(first);
+    let told: Vec<(u32, u64)> = world
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Waits(waits) => Some((waits.process.pid.0, waits.position)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(crowd[1].pid.0, 1), (crowd[2].pid.0, 2)]);
+}
+
+#[test]
+fn the_wait_is_estimated_by_the_last_grants() {
+    let (mut world, mut running) = taken();
+    let crowd = crowd(&mut world, 5);
+    assert_eq!(told(&world, crowd[4]).unwrap().estimate, None);
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(20));
+        world.kill(running);
+        running = *granted(&world).last().unwrap();
+    }
+    let told = told(&world, crowd[4]).unwrap();
+    assert_eq!(told.position, 2);
+    let estimate = told.estimate.unwrap().as_secs_f64();
+    assert!((28.0..=42.0).contains(&estimate), "{estimate} s for two places, of which one is freed every 20 s");
+}

@@ -1,0 +1,210 @@
+//! Whatever happens: never more than any quota, never more promised than there is, no lost place, order within a class.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::id::BootTime;
+
+const CONFIG: &str = "[gate]\nmax_sessions = 6\nmax_sessions_per_user = 4\nexpected_memory = \"1GiB\"\nreserve = \"1GiB\"\n\
+swap_share = \"0%\"\nbreaker_open = \"100%\"\nbreaker_close = \"99%\"\nmax_queue = 12\ntimeout = \"3m\"\n\
+[[profile]]\nname = \"claude-code\"\nmax_sessions = 4\n[[profile]]\nname = \"codex\"\nmax_sessions = 3\n";
+
+#[derive(Clone, Debug)]
+enum Act {
+    Ask {
+        user: u32,
+        codex: bool,
+        priority: i32,
+        waits: bool,
+        memory: Option<u64>,
+    },
+    /// The one that has been in the queue, or has run, for longest but so many.
+    Leaves(usize),
+    Ends(usize),
+    Grows(usize, u64),
+    Host(u64),
+    Time(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0..3u32, any::<bool>(), -2..3i32, prop::bool::weighted(0.8), prop::option::weighted(0.3, 100..3_000u64))
+            .prop_map(|(user, codex, priority, waits, memory)| Act::Ask { user, codex, priority, waits, memory }),
+        1 => (0..12usize).prop_map(Act::Leaves),
+        3 => (0..6usize).prop_map(Act::Ends),
+        2 => (0..6usize, 10..2_000u64).prop_map(|(who, mib)| Act::Grows(who, mib)),
+        2 => (0..9u64).prop_map(Act::Host),
+        3 => (1..90u64).prop_map(Act::Time),
+    ]
+}
+
+/// A class within which the order is that of coming.
+type Class = (Uid, String, i32, Option<Bytes>);
+
+#[derive(Default)]
+struct Ledger {
+    asked: BTreeMap<ProcessId, Class>,
+    /// In the order of asking.
+    order: Vec<ProcessId>,
+    running: Vec<(ProcessId, Class)>,
+    left: BTreeSet<ProcessId>,
+    refused: BTreeSet<ProcessId>,
+    granted: BTreeSet<ProcessId>,
+    seen: usize,
+    available: u64,
+}
+
+impl Ledger {
+    /// Takes in what the engine has asked for since the last time, and holds it against the bounds.
+    fn check(&mut self, world: &World) {
+        for effect in &world.effects[self.seen..] {
+            match effect {
+                Effect::Granted(granted) => self.grant(granted.lease.process),
+                Effect::Refused(refused) => {
+                    assert!(self.refused.insert(refused.process), "refused twice");
+                    assert!(!self.granted.contains(&refused.process), "refused after its grant");
+                }
+                _ => {}
+            }
+        }
+        self.seen = world.effects.len();
+        let count = |holds: &dyn Fn(&Class) -> bool| self.running.iter().filter(|(_, class)| holds(class)).count();
+        assert!(self.running.len() <= 6);
+        for user in 0..3 {
+            assert!(count(&|class| class.0 == Uid(user)) <= 4, "user {user}");
+        }
+        assert!(count(&|class| class.1 == "claude-code") <= 4);
+        assert!(count(&|class| class.1 == "codex") <= 3);
+
+        let shown = queue(world);
+        let waiting: BTreeSet<u32> = shown.waiting.iter().map(|waiter| waiter.pid).collect();
+        assert!(shown.waiting.len() <= 12);
+        assert_eq!(waiting.len(), shown.waiting.len(), "somebody waits twice");
+        // Nobody is lost: who asked waits, was granted, was refused, or left.
+        for process in &self.order {
+            let places = [
+                waiting.contains(&process.pid.0),
+                self.granted.contains(process),
+                self.refused.contains(process),
+                self.left.contains(process),
+            ];
+            assert_eq!(places.iter().filter(|place| **place).count(), 1, "{process}: {places:?}");
+        }
+        assert_eq!(shown.leases.len(), self.running.len());
+    }
+
+    fn grant(&mut self, process: ProcessId) {
+        let class = self.asked[&process].clone();
+        assert!(self.granted.insert(process), "granted twice");
+        let earlier = self.order.iter().take_while(|other| **other != process);
+        for other in earlier.filter(|other| self.asked[other] == class) {
+            let over = self.granted.contains(other) || self.refused.contains(other) || self.left.contains(other);
+            assert!(over, "{process} passed {other}, which came first");
+        }
+        self.running.push((process, class));
+    }
+}
+
+fn play(acts: Vec<Act>) {
+    let mut world = host(CONFIG, 16 * GIB, 8 * GIB);
+    let mut ledger = Ledger { available: 8 * GIB, ..Ledger::default() };
+    for act in acts {
+        match act {
+            Act::Ask { user, codex, priority, waits, memory } => {
+                let process = world.launcher();
+                let (program, profile) = if codex { ("codex", "codex") } else { ("claude", "claude-code") };
+                let memory = memory.map(Bytes::from_mib);
+                ledger.asked.insert(process, (Uid(user), profile.into(), priority, memory));
+                ledger.order.push(process);
+                let image = image(&format!("/usr/bin/{program}"), &[program]);
+                let launch = Launch { uid: Uid(user), image, priority, waits, memory, ..launch_of(process) };
+                ask(&mut world, launch);
+            }
+            Act::Leaves(index) => {
+                let mut waiting = queue(&world).waiting;
+                waiting.sort_by_key(|waiter| waiter.pid);
+                if let Some(waiter) = waiting.get(index) {
+                    let process = *ledger.order.iter().find(|process| process.pid.0 == waiter.pid).unwrap();
+                    ledger.left.insert(process);
+                    world.tell(Input::Withdraw(process, Withdrawal::Gone));
+                }
+            }
+            Act::Ends(index) => {
+                if index < ledger.running.len() {
+                    let (process, _) = ledger.running.remove(index);
+                    world.kill(process);
+                }
+            }
+            Act::Grows(index, mib) => {
+                if let Some((process, _)) = ledger.running.get(index) {
+                    world.memory(*process, Bytes::from_mib(mib));
+                }
+            }
+            Act::Host(gib) => {
+                ledger.available = gib * GIB;
+                memory(&mut world, 16 * GIB, gib * GIB);
+            }
+            Act::Time(seconds) => world.pass(Duration::from_secs(seconds)),
+        }
+        ledger.check(&world);
+        promises_hold(&world, &ledger);
+    }
+    // Whoever still waits is served once there is room, or has lost patience: nobody waits for ever.
+    memory(&mut world, 16 * GIB, 16 * GIB);
+    for _ in 0..60 {
+        ledger.check(&world);
+        while let Some((process, _)) = ledger.running.pop() {
+            world.kill(process);
+            ledger.check(&world);
+        }
+        world.pass(Duration::from_secs(4));
+    }
+    assert_eq!(waiting(&world), Vec::<u32>::new());
+}
+
+/// At the moment of a grant, what is promised fits into what is there. Afterwards the host may lose memory by itself.
+fn promises_hold(world: &World, ledger: &Ledger) {
+    let room = queue(world).room;
+    let last = world.effects.iter().rposition(|effect| matches!(effect, Effect::Granted(_)));
+    let just_granted = last.is_some_and(|last| last + 8 >= world.effects.len());
+    if just_granted && world.told.last().is_some_and(|(_, input)| matches!(input, Input::Launch(_))) {
+        let there = Bytes::from_mib(ledger.available.saturating_sub(GIB)).0;
+        let last = grants(world).pop().unwrap();
+        if last.lease.granted == world.now {
+            assert!(room.promised_bytes <= there, "{room:?} of {there}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bound_is_passed_and_no_place_is_lost(acts in prop::collection::vec(act(), 1..60)) {
+        play(acts);
+    }
+
+    #[test]
+    fn the_order_of_one_user_never_turns_within_a_priority(
+        waits in prop::collection::vec((0..3i32, 0..400u64), 1..30),
+        later in 0..4_000u64,
+    ) {
+        let mut world = roomy(&config_with("max_sessions = 1\ntimeout = \"30d\""));
+        start(&mut world);
+        let mut classes: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
+        for (priority, pause) in waits {
+            let asked = launch(&mut world);
+            let process = ask(&mut world, Launch { priority, ..asked });
+            classes.entry(priority).or_default().push(process.pid.0);
+            world.now = BootTime(world.now.0 + pause * 1_000_000_000);
+        }
+        world.now = BootTime(world.now.0 + later * 1_000_000_000);
+        let order = waiting(&world);
+        for class in classes.values() {
+            let seen: Vec<u32> = order.iter().copied().filter(|pid| class.contains(pid)).collect();
+            prop_assert_eq!(&seen, class);
+        }
+    }
+}

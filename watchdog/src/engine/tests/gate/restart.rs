@@ -1,0 +1,133 @@
+//! What the daemon wrote down is what the next one knows.
+
+use super::*;
+use crate::engine::Engine;
+use crate::engine::gate::{GateRecord, Restored};
+use crate::engine::id::BootTime;
+use std::sync::Arc;
+
+/// What was written down so far.
+fn records(world: &World) -> Vec<GateRecord> {
+    let record = |effect: &Effect| match effect {
+        Effect::Remember(record) => Some(record.clone()),
+        _ => None,
+    };
+    world.effects.iter().filter_map(record).collect()
+}
+
+/// The daemon dies, and another takes its place: the kernel's map is gone with it.
+fn restart(world: &mut World, config: &str, records: Vec<GateRecord>) {
+    let config = config::parse(std::path::Path::new("test.toml"), config).unwrap();
+    world.engine = Engine::new(Arc::new(config));
+    world.effects.clear();
+    world.tracked.clear();
+    world.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+    world.now = BootTime(world.now.0 + 1);
+    let scan = world.scan(false);
+    world.tell(scan);
+    memory(world, 1_024 * GIB, 1_000 * GIB);
+}
+
+const ONE: &str = "[gate]\nmax_sessions = 1\n";
+
+#[test]
+fn leases_are_known_again_and_hold_their_places() {
+    let mut world = roomy(ONE);
+    let asked = launch(&mut world);
+    // No profile would recognise it.
+    let agent = ask(&mut world, Launch { image: image("/opt/own", &["own"]), ..asked });
+    world.exec(agent, "/opt/own", &["own"]);
+    let records = records(&world);
+    restart(&mut world, ONE, records);
+    let session = world.session(agent);
+    assert!(session.gated);
+    assert_eq!(session.profile, "other");
+    let next = start(&mut world);
+    assert_eq!(granted(&world), []);
+    world.kill(agent);
+    assert_eq!(granted(&world), [next]);
+}
+
+#[test]
+fn a_lease_whose_agent_died_meanwhile_is_over() {
+    let mut world = roomy(ONE);
+    let agent = start(&mut world);
+    let records = records(&world);
+    world.vanish(agent);
+    restart(&mut world, ONE, records);
+    assert_eq!(queue(&world).leases, []);
+    assert!(world.effects.contains(&Effect::Remember(GateRecord::Ended(agent))));
+    let next = start(&mut world);
+    assert_eq!(granted(&world), [next]);
+}
+
+#[test]
+fn those_who_waited_find_their_places_in_whatever_order_they_come_back() {
+    let mut world = roomy(ONE);
+    let agent = start(&mut world);
+    let crowd = crowd(&mut world, 4);
+    let records = records(&world);
+    restart(&mut world, ONE, records);
+    world.kill(agent);
+    assert_eq!(granted(&world), [], "nobody is back yet");
+    for process in crowd.iter().rev() {
+        ask(&mut world, launch_of(*process));
+    }
+    assert_eq!(granted(&world), crowd[..1]);
+    assert_eq!(waiting(&world), pids(&crowd[1..]));
+}
+
+#[test]
+fn who_does_not_come_back_holds_nobody_up_for_long() {
+    let mut world = roomy(ONE);
+    let agent = start(&mut world);
+    let crowd = crowd(&mut world, 2);
+    let records = records(&world);
+    restart(&mut world, ONE, records);
+    world.kill(agent);
+    ask(&mut world, launch_of(crowd[1]));
+    assert_eq!(granted(&world), []);
+    world.pass(Duration::from_secs(11));
+    assert_eq!(granted(&world), [crowd[1]]);
+    assert_eq!(waiting(&world), Vec::<u32>::new());
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again() {
+    let mut world = roomy(ONE);
+    let agent = start(&mut world);
+    let records = records(&world);
+    restart(&mut world, ONE, records);
+    ask(&mut world, launch_of(agent));
+    assert_eq!(granted(&world), [agent]);
+    assert_eq!(queue(&world).leases.len(), 1);
+}
+
+#[test]
+fn a_rate_holds_over_a_restart_and_over_a_file_that_was_written_anew() {
+    let config = "[gate]\nrate = \"1 per 5m\"\n";
+    let mut world = roomy(config);
+    let agent = start(&mut world);
+    world.kill(agent);
+    let records = world.engine.gate_records();
+    restart(&mut world, config, records);
+    let next = start(&mut world);
+    assert_eq!(told(&world, next).unwrap().obstacle.reason, RefusalReason::Rate);
+}
+
+#[test]
+fn a_file_that_was_written_anew_says_the_same() {
+    let mut world = roomy(ONE);
+    let crowd = crowd(&mut world, 5);
+    world.kill(crowd[0]);
+    world.tell(Input::Withdraw(crowd[2], Withdrawal::Gone));
+    let (written, anew) = (records(&world), world.engine.gate_records());
+    let known = |records: Vec<GateRecord>| {
+        let mut other = roomy(ONE);
+        other.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+        (waiting(&other), queue(&other).leases)
+    };
+    let (of_file, of_new) = (known(written), known(anew));
+    assert_eq!(of_file, of_new);
+    assert_eq!(of_file.0, pids(&crowd[3..]));
+}

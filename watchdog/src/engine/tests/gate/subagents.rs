@@ -1,0 +1,102 @@
+//! Subagents inside an agent's process, of which its hooks tell.
+
+use super::*;
+use crate::api::SubagentEvent;
+use crate::engine::gate::{Subagent, SubagentDecision};
+
+const THREE: &str = "[[profile]]\nname = \"claude-code\"\nmax_subagents = 3\n";
+
+/// A hook of the agent tells.
+fn tells(world: &mut World, agent: ProcessId, event: SubagentEvent, call: Option<&str>) -> SubagentDecision {
+    let caller = world.spawn(agent, &["/usr/bin/watchdogctl", "hook", "claude-code"]);
+    world.tell(Input::Subagent(Subagent { caller, event, call: call.map(str::to_owned) }));
+    world.kill(caller);
+    let decision = |effect: &Effect| match effect {
+        Effect::Subagent(decision) => Some(decision.clone()),
+        _ => None,
+    };
+    world.effects.iter().rev().find_map(decision).unwrap()
+}
+
+fn starts(world: &mut World, agent: ProcessId, call: &str) -> SubagentDecision {
+    tells(world, agent, SubagentEvent::Start, Some(call))
+}
+
+#[test]
+fn as_many_as_may_run_at_once() {
+    let mut world = host(THREE, 16 * GIB, 3 * GIB + 1_639);
+    let agent = world.claude();
+    for (count, call) in (1..).zip(["a", "b", "c"]) {
+        let decision = starts(&mut world, agent, call);
+        assert_eq!((decision.obstacle, decision.running, decision.max_subagents), (None, count, Some(3)));
+    }
+    let denied = starts(&mut world, agent, "d");
+    let obstacle = denied.obstacle.unwrap();
+    assert_eq!(
+        (obstacle.reason, obstacle.detail.as_str()),
+        (RefusalReason::Quota, "3 of 3 subagents running, 3.0 GiB free")
+    );
+    assert_eq!(denied.running, 3);
+    tells(&mut world, agent, SubagentEvent::Stop, Some("b"));
+    assert_eq!(starts(&mut world, agent, "e").obstacle, None);
+}
+
+#[test]
+fn the_next_try_is_told_by_how_long_the_last_ones_took() {
+    let mut world = roomy(THREE);
+    let agent = world.claude();
+    starts(&mut world, agent, "a");
+    world.pass(Duration::from_secs(60));
+    tells(&mut world, agent, SubagentEvent::Stop, Some("a"));
+    for call in ["b", "c", "d"] {
+        starts(&mut world, agent, call);
+    }
+    world.pass(Duration::from_secs(20));
+    let wait = starts(&mut world, agent, "e").obstacle.unwrap().retry_after.unwrap().as_secs();
+    assert!((38..=41).contains(&wait), "{wait}");
+}
+
+#[test]
+fn an_end_that_is_told_twice_or_of_one_that_was_denied_frees_one_place_only() {
+    let mut world = roomy(THREE);
+    let agent = world.claude();
+    for call in ["a", "b", "c", "denied"] {
+        starts(&mut world, agent, call);
+    }
+    tells(&mut world, agent, SubagentEvent::Stop, Some("denied"));
+    assert_eq!(tells(&mut world, agent, SubagentEvent::Stop, Some("a")).running, 2);
+    assert_eq!(tells(&mut world, agent, SubagentEvent::Stop, Some("a")).running, 2);
+}
+
+#[test]
+fn an_end_without_a_number_is_the_oldests() {
+    let mut world = roomy(THREE);
+    let agent = world.claude();
+    starts(&mut world, agent, "a");
+    assert_eq!(tells(&mut world, agent, SubagentEvent::Stop, None).running, 0);
+    assert_eq!(tells(&mut world, agent, SubagentEvent::Stop, None).running, 0);
+}
+
+#[test]
+fn the_end_of_the_session_is_the_end_of_all_and_so_is_the_agents_death() {
+    let mut world = roomy(THREE);
+    let agent = world.claude();
+    starts(&mut world, agent, "a");
+    assert_eq!(tells(&mut world, agent, SubagentEvent::SessionEnd, None).running, 0);
+}
+
+#[test]
+fn the_breaker_holds_for_subagents_too() {
+    let mut world = host("", 100 * GIB, 10 * GIB);
+    let agent = world.claude();
+    assert_eq!(starts(&mut world, agent, "a").obstacle.unwrap().reason, RefusalReason::Breaker);
+}
+
+#[test]
+fn of_a_caller_in_no_session_nothing_is_counted_and_nothing_denied() {
+    let mut world = roomy(THREE);
+    let stranger = world.launcher();
+    world.tell(Input::Subagent(Subagent { caller: stranger, event: SubagentEvent::Start, call: None }));
+    let decision = SubagentDecision { obstacle: None, session: None, running: 0, max_subagents: None };
+    assert_eq!(world.effects.last(), Some(&Effect::Subagent(decision)));
+}
