@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::deaths::Death;
 use crate::engine::effect::{Happening, JournalEntry};
-use crate::engine::id::{BootTime, Uid};
+use crate::engine::id::{BootTime, ProcessId, SessionId, Uid};
 use crate::engine::input::HostMemory;
 use crate::engine::view::{Naming, Viewer};
 use crate::history::Limits;
@@ -119,6 +119,19 @@ impl Chronicle {
         };
         let action =
             ActionRecord { action: "adopt".to_owned(), pids: pids.to_vec(), session, asked_by_uid: Some(asked_by_uid) };
+        self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
+    }
+
+    /// Writes down that an agent is ended because it was started past the gate.
+    pub(super) fn ended_ungated(
+        &self,
+        process: ProcessId,
+        session: Option<SessionId>,
+        owner: Option<Uid>,
+        moment: String,
+    ) {
+        let (action, pids) = ("end_ungated".to_owned(), vec![process.pid.0]);
+        let action = ActionRecord { action, pids, session: session.map(|session| session.0), asked_by_uid: None };
         self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
     }
 }

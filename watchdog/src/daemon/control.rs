@@ -1,11 +1,11 @@
 //! The control API: HTTP over the unix socket. Who asks is told by the kernel (SO_PEERCRED), once for each connection.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Query, State};
 use axum::http::StatusCode;
@@ -14,7 +14,8 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::door::Door;
+use super::door::{Door, Sizes};
+use super::gate_api::{self, Peer};
 use super::historian::Origin;
 use super::http::{self, Refusal, json};
 use super::lines::Lines;
@@ -26,19 +27,19 @@ use crate::api::Subject;
 use crate::engine::deaths;
 use crate::engine::id::{Pid, SessionId, Uid};
 use crate::engine::view::Viewer;
+use crate::host::pinned::Pinned;
 
-/// Most bytes of a request's body. The only one there is names a pid.
+/// Most bytes of a request's body. The longest that there is names a command.
 const BODY: usize = 64 * 1024;
-/// A body must be complete this long after its head.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to leave the listener alone after it failed, which is to say, when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is said to a connection for which there is no room.
-const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again"}"#;
+/// What is said to a connection for which there is no room. It may have come to ask for a launch: then this is a refusal.
+const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again","granted":false,"reason":"queue_full","detail":"too many connections to the daemon are open","retry_after_seconds":10,"bound":"[gate] max_queue"}"#;
 /// What is said to whoever asks for something else.
 const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
 GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], \
-GET /v1/history[?since=24h][&session=ID], GET /v1/postmortem[?boot=-1], POST /v1/adopt";
+GET /v1/history[?since=24h][&session=ID], GET /v1/postmortem[?boot=-1], POST /v1/adopt, \
+POST /v1/launch, GET /v1/queue, POST /v1/queue/cancel, POST /v1/subagent";
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
@@ -75,13 +76,13 @@ impl ControlSocket {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Serves whoever connects, for ever.
-    pub(super) async fn serve(&self, asker: Asker, metrics: Arc<Metrics>, origin: Arc<Origin>) {
+    /// Serves whoever comes through the door, for ever.
+    pub(super) async fn serve(&self, door: Door, asker: Asker, metrics: Arc<Metrics>, origin: Arc<Origin>) {
         let router = router(asker, origin);
-        let door = Door::default();
+        let desk = Door::new(Sizes::DESK);
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => admit(stream, &door, &router, &metrics),
+                Ok((stream, _)) => admit(stream, &door, &desk, &router, &metrics),
                 Err(error) => {
                     tracing::warn!("cannot accept a control connection: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -98,7 +99,9 @@ impl Drop for ControlSocket {
     }
 }
 
-fn admit(stream: UnixStream, door: &Door, router: &Router, metrics: &Metrics) {
+/// Lets a connection in. One that asks for something else than a launch needs a place at the desk as well: launches wait for
+/// long, and are not to keep others from being served.
+fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics: &Arc<Metrics>) {
     // A peer without credentials is gone already.
     let Ok(peer) = stream.peer_cred() else { return };
     let uid = Uid(peer.uid());
@@ -108,11 +111,31 @@ fn admit(stream: UnixStream, door: &Door, router: &Router, metrics: &Metrics) {
         let _ = stream.try_write(no_room().as_bytes());
         return;
     };
+    let pinned = peer.pid().and_then(|pid| u32::try_from(pid).ok()).and_then(|pid| {
+        let found = Pinned::peer(&stream, Pid(pid));
+        found.unwrap_or_else(|error| {
+            tracing::debug!("who connects cannot be held: {error}");
+            None
+        })
+    });
+    let peer = Peer { uid, pinned };
     let viewer = if uid == Uid::ROOT { Viewer::Root } else { Viewer::User(uid) };
-    let router = router.clone();
+    let (router, desk, metrics) = (router.clone(), desk.clone(), Arc::clone(metrics));
     tokio::spawn(async move {
+        let seat = OnceLock::new();
         http::serve(stream, router, |request| {
+            if request.uri().path() != gate_api::LAUNCH && seat.get().is_none() {
+                let Some(taken) = desk.enter(uid) else {
+                    metrics.refused(DOOR_CONTROL);
+                    let error = "too many requests are being answered: close some connections, and try again";
+                    return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
+                };
+                // Requests of a connection come one after the other.
+                let _ = seat.set(taken);
+            }
             request.extensions_mut().insert(viewer);
+            request.extensions_mut().insert(peer.clone());
+            Ok(())
         })
         .await;
         drop(place);
@@ -135,6 +158,10 @@ fn router(asker: Asker, origin: Arc<Origin>) -> Router {
         .route("/v1/history", get(past::history))
         .route("/v1/postmortem", get(past::postmortem))
         .route("/v1/adopt", post(adopt))
+        .route(gate_api::LAUNCH, post(gate_api::launch))
+        .route("/v1/queue", get(gate_api::queue))
+        .route("/v1/queue/cancel", post(gate_api::cancel))
+        .route("/v1/subagent", post(gate_api::subagent))
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("not with this method; there are: {PATHS}"))
         })
@@ -256,13 +283,7 @@ async fn adopt(
     Extension(viewer): Extension<Viewer>,
     request: axum::extract::Request,
 ) -> Answer {
-    let body = tokio::time::timeout(BODY_TIMEOUT, <Bytes as axum::extract::FromRequest<_>>::from_request(request, &()))
-        .await
-        .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))??;
-    let subject: Subject = serde_json::from_slice(&body).map_err(|error| {
-        let expected = r#"expected {"pid":123} or {"session":4}"#;
-        Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}"))
-    })?;
+    let subject: Subject = http::read_json(request, r#"{"pid":123} or {"session":4}"#).await?;
     let adopted = asker.ask(|reply| Request::Adopt(viewer, subject, reply)).await?;
     Ok(json(&adopted?))
 }

@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 use std::time::Instant;
 
 const NOBODY: u32 = 65_534;
+/// Few enough that a thousand connections are too many.
+const MAX_QUEUE: usize = 10;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
@@ -59,7 +61,8 @@ impl Fixture {
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let front = asker.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
-        tokio::spawn(async move { socket.serve(front, metrics, Arc::new(origin)).await });
+        let door = Door::new(Sizes::house(MAX_QUEUE, 1 << 20));
+        tokio::spawn(async move { socket.serve(door, front, metrics, Arc::new(origin)).await });
         Self { dir, events, asker }
     }
 

@@ -67,7 +67,7 @@ impl Exposition {
             };
             let router = router.clone();
             tokio::spawn(async move {
-                http::serve(stream, router, |_| {}).await;
+                http::serve(stream, router, |_| Ok(())).await;
                 drop(place);
             });
         }

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
+use axum::extract::FromRequest;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -12,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_io_timeout::TimeoutStream;
 use tower::Service;
@@ -20,24 +22,31 @@ use crate::api::Problem;
 
 /// A request's head must be complete this long after the connection opened, or after the answer before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A body must be complete this long after its head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that takes nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a request's head, and of an answer that waits for the client to take it.
 const BUFFER: usize = 16 * 1024;
 
-/// Serves a connection until either side ends it. `mark` puts what is known of the client into each request.
+/// Serves a connection until either side ends it. `mark` puts what is known of the client into each request, or refuses it.
 pub(super) async fn serve<I, M>(io: I, router: Router, mark: M)
 where
     I: AsyncRead + AsyncWrite + Send + 'static,
-    M: Fn(&mut Request<Body>),
+    M: Fn(&mut Request<Body>) -> Result<(), Refusal>,
 {
     let mut io = TimeoutStream::new(io);
     io.set_write_timeout(Some(WRITE_TIMEOUT));
     let service = service_fn(|request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        mark(&mut request);
+        let marked = mark(&mut request);
         let mut router = router.clone();
-        async move { Service::call(&mut router, request).await as Result<Response, Infallible> }
+        async move {
+            match marked {
+                Ok(()) => Service::call(&mut router, request).await as Result<Response, Infallible>,
+                Err(refusal) => Ok(refusal.into_response()),
+            }
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -71,6 +80,18 @@ impl IntoResponse for Refusal {
         *response.status_mut() = self.status;
         response
     }
+}
+
+/// The body of a request, which is JSON such as `expected`.
+///
+/// # Errors
+/// When it does not come in time, or is something else.
+pub(super) async fn read_json<T: DeserializeOwned>(request: Request<Body>, expected: &str) -> Result<T, Refusal> {
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()))
+        .await
+        .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))??;
+    serde_json::from_slice(&body)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("expected {expected}: {error}")))
 }
 
 /// A value as the JSON body of an answer.

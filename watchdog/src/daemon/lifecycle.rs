@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::control::ControlSocket;
+use super::door::{Door, Sizes};
 use super::exposition::Exposition;
 use super::historian::{self, Origin};
 use super::lock::RuntimeDir;
@@ -66,15 +67,19 @@ async fn live(
     let socket = ControlSocket::bind(&dir.socket())?;
     let (asker, requests) = request::channel();
     let (history, history_ended) = historian::start(Origin::now(&options.state_dir), chronicle::limits(&config))?;
-    let mut owner = owner::start(Arc::clone(&config), Arc::clone(&metrics), history.clone(), requests, recording)?;
+    let mut owner = {
+        let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
+        owner::start(dir.path(), config, metrics, history.clone(), requests, recording)?
+    };
 
     let address = exposition.as_ref().map(|exposition| exposition.address);
     if let Some(exposition) = exposition {
         tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
     }
-    let serving = socket.serve(asker.clone(), metrics, Arc::clone(history.origin()));
+    let door = Door::new(Sizes::house(config.gate.max_queue, nature::open_files()));
+    let serving = socket.serve(door.clone(), asker.clone(), metrics, Arc::clone(history.origin()));
     tokio::pin!(serving);
-    let mut reload = Reload { options, running: config, asker };
+    let mut reload = Reload { options, running: config, asker, door };
     let mut ready = Some(owner.ready);
     loop {
         tokio::select! {
@@ -160,6 +165,7 @@ struct Reload<'a> {
     options: &'a Options,
     running: Arc<Config>,
     asker: Asker,
+    door: Door,
 }
 
 impl Reload<'_> {
@@ -188,6 +194,7 @@ impl Reload<'_> {
         match self.asker.ask(request).await {
             Ok(()) => {
                 tracing::info!("the configuration was read again");
+                self.door.resize(Sizes::house(config.gate.max_queue, nature::open_files()));
                 self.running = config;
             }
             Err(error) => tracing::error!("the configuration stays as it was: {error}"),

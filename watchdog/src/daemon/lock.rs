@@ -84,6 +84,11 @@ impl RuntimeDir {
         Ok(Self { path: dir.to_owned(), _lock: lock })
     }
 
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where the control socket is.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join("control.sock")

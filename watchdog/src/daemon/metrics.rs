@@ -7,7 +7,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::api::{Cause, FindingKind, HistoryState};
+use crate::api::{Cause, FindingKind, HistoryState, RefusalReason};
 use crate::engine::input::{HostMemory, KernelEvent};
 use crate::engine::view::Gauges;
 
@@ -29,6 +29,10 @@ pub(super) struct Scrape {
     pub(super) follower_drops: u64,
     /// How the history is written.
     pub(super) history: HistoryState,
+    /// Launches that wait.
+    pub(super) queue_depth: u64,
+    /// The gate refuses every launch.
+    pub(super) breaker_open: bool,
 }
 
 /// All metrics. Shared: each of them is atomic.
@@ -40,6 +44,8 @@ pub(super) struct Metrics {
     latency: Histogram,
     deaths: IntCounterVec,
     refused: IntCounterVec,
+    launches: IntCounterVec,
+    launch_wait: Histogram,
     states: States,
 }
 
@@ -62,6 +68,8 @@ struct States {
     host_available: IntGauge,
     close_watch: IntGauge,
     degraded: IntGauge,
+    queue_depth: IntGauge,
+    breaker_open: IntGauge,
 }
 
 impl Metrics {
@@ -90,11 +98,19 @@ impl Metrics {
                 "Connections closed at once because too many were open, by door.",
                 &["door"],
             )?,
+            launches: make.counters(
+                "launches_total",
+                "Launches that were asked for, by profile and outcome: granted, or why they were refused.",
+                &["profile", "outcome"],
+            )?,
+            launch_wait: make.histogram(
+                "launch_wait_seconds",
+                "How long launches that were granted waited for it.",
+                vec![0.001, 0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0],
+            )?,
             states: States::new(&make)?,
             registry: registry.clone(),
         };
-        make.gauge("queue_depth", "Launches that wait for the gate.")?;
-        make.gauge("breaker_open", "1 while the gate refuses every launch.")?;
         make.gauges("build_info", "1; the version is in the label.", &["version"])?
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
@@ -149,6 +165,17 @@ impl Metrics {
         self.refused.with_label_values(&[door]).inc();
     }
 
+    /// Counts a launch that was granted after this wait.
+    pub(super) fn granted(&self, profile: &str, waited: Duration) {
+        self.launches.with_label_values(&[profile, "granted"]).inc();
+        self.launch_wait.observe(waited.as_secs_f64());
+    }
+
+    /// Counts a launch that was refused.
+    pub(super) fn launch_refused(&self, profile: &str, reason: RefusalReason) {
+        self.launches.with_label_values(&[profile, reason.name()]).inc();
+    }
+
     /// The text of a scrape.
     ///
     /// # Errors
@@ -190,11 +217,13 @@ impl States {
             host_available: make.gauge("host_memory_available_bytes", "MemAvailable of the host.")?,
             close_watch: make.gauge("close_watch", "1 while the memory programs are attached.")?,
             degraded: make.gauge("degraded", "1 while processes are followed by looking at /proc only.")?,
+            queue_depth: make.gauge("queue_depth", "Launches that wait for the gate.")?,
+            breaker_open: make.gauge("breaker_open", "1 while the gate refuses every launch.")?,
         })
     }
 
     fn fill(&self, scrape: &Scrape) {
-        let Scrape { gauges, host, close_watch, degraded, follower_drops, history } = scrape;
+        let Scrape { gauges, host, close_watch, degraded, follower_drops, history, queue_depth, breaker_open } = scrape;
         let Gauges {
             sessions,
             processes,
@@ -238,6 +267,8 @@ impl States {
         self.host_available.set(signed(host.available.0));
         self.close_watch.set(i64::from(*close_watch));
         self.degraded.set(i64::from(*degraded));
+        self.queue_depth.set(signed(*queue_depth));
+        self.breaker_open.set(i64::from(*breaker_open));
     }
 }
 
@@ -327,6 +358,25 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
         }
         assert!(text.contains("agent_watchdog_build_info{version="));
+    }
+
+    #[test]
+    fn launches_are_counted_by_profile_and_outcome() {
+        let metrics = Metrics::new().unwrap();
+        metrics.granted("claude-code", Duration::from_millis(50));
+        metrics.launch_refused("claude-code", RefusalReason::QueueFull);
+        let scrape = Scrape { queue_depth: 3, breaker_open: true, ..Scrape::default() };
+        let text = text(&metrics, &scrape);
+        for line in [
+            r#"agent_watchdog_launches_total{outcome="granted",profile="claude-code"} 1"#,
+            r#"agent_watchdog_launches_total{outcome="queue_full",profile="claude-code"} 1"#,
+            r#"agent_watchdog_launch_wait_seconds_bucket{le="0.1"} 1"#,
+            r#"agent_watchdog_launch_wait_seconds_bucket{le="0.01"} 0"#,
+            "agent_watchdog_queue_depth 3",
+            "agent_watchdog_breaker_open 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! The daemon: wiring only.
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
-//! around the engine stand its journal and counters (`core`, `journal`, `metrics`). Three threads do what may block
-//! (`hands`), a fourth writes the history (`historian`, `chronicle`), a fifth what the engine is told, where that is wished
-//! (`recorder`). The main thread serves clients (`control`, `exposition`), who ask the engine's owner through a queue
-//! (`request`); it starts, reloads and ends everything (`lifecycle`).
+//! around the engine stand its journal and counters (`core`, `journal`, `metrics`), those who wait for a launch (`clients`),
+//! and what the gate has to know after a restart (`gate_file`, `peaks`). Four threads do what may block (`hands`), others
+//! write the history (`historian`, `chronicle`) and, where that is wished, what the engine is told (`recorder`). The main
+//! thread serves clients (`control`, `gate_api`, `exposition`), who ask the engine's owner through a queue (`request`); it
+//! starts, reloads and ends everything (`lifecycle`).
 
 mod chronicle;
+mod clients;
 mod control;
 mod core;
 mod door;
 mod exposition;
+mod gate_api;
+mod gate_file;
 mod grumble;
 mod hands;
 mod historian;
@@ -25,6 +29,7 @@ mod nature;
 mod options;
 mod owner;
 mod past;
+mod peaks;
 mod pump;
 mod recorder;
 mod request;

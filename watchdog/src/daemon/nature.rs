@@ -5,6 +5,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Whoever reports who was killed for want of memory must be among the last to be killed, yet not exempt.
 const OOM_SCORE_ADJ: &str = "-900";
 
+/// Launches that wait take two files each, and some tracked processes one.
+const OPEN_FILES: u64 = 65_536;
+
 /// Has freed memory go back to the kernel. By default glibc takes the largest block that was ever freed for the size of
 /// block to hold on to, in an arena for each thread: what reading the kernel's types takes for a moment (some 15 MB) would
 /// stay ours for good. Setting any of these switches that off.
@@ -30,7 +33,16 @@ pub(super) fn prepare() {
         tracing::info!("this process stays as likely as others to be killed for want of memory: {error}");
     }
     let limit = getrlimit(Resource::Nofile);
+    let enough = Some(limit.maximum.map_or(OPEN_FILES, |maximum| maximum.max(OPEN_FILES)));
+    if limit.maximum.is_some() && setrlimit(Resource::Nofile, Rlimit { current: enough, maximum: enough }).is_ok() {
+        return;
+    }
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
         tracing::info!("the number of open files stays limited to {:?}: {error}", limit.current);
     }
+}
+
+/// How many files may be open.
+pub(super) fn open_files() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }

@@ -2,20 +2,24 @@
 //! answer, keeps an event waiting.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Core, Facts};
+use super::gate_file::GateFile;
 use super::hands::{self, Loaded};
 use super::historian::Historian;
 use super::metrics::Metrics;
-use super::pump::{Pump, Rings};
+use super::peaks;
+use super::pump::{Kept, Pump, Rings};
 use super::recorder::{Recorder, Scribe};
 use super::request::Request;
 use crate::api::Tracking;
 use crate::config::Config;
+use crate::engine::gate::Restored;
 use crate::engine::input::Input;
 use crate::host::{self, capability, clock};
 use crate::kernel::Streams;
@@ -33,11 +37,19 @@ pub(super) struct Owner {
     pub(super) ended: oneshot::Receiver<io::Error>,
 }
 
+/// What the engine begins with.
+struct Beginning {
+    kept: Kept,
+    restored: Restored,
+    recorder: Option<Recorder>,
+}
+
 /// Starts the thread.
 ///
 /// # Errors
 /// When it or one of its helpers cannot be started.
 pub(super) fn start(
+    runtime_dir: &Path,
     config: Arc<Config>,
     metrics: Arc<Metrics>,
     history: Historian,
@@ -47,10 +59,15 @@ pub(super) fn start(
     let (say_ready, ready) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
+    let origin = Arc::clone(history.origin());
+    let (file, records) = GateFile::open(runtime_dir, &origin.boot_id);
+    let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
+    let kept = Kept { file, peaks: peaks::start(&origin.state_dir)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let result = runtime.block_on(follow(config, metrics, history, requests, recorder, say_ready, stopped));
+        let beginning = Beginning { kept, restored, recorder };
+        let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
         if let Some(scribe) = scribe {
@@ -69,7 +86,7 @@ async fn follow(
     metrics: Arc<Metrics>,
     history: Historian,
     requests: mpsc::Receiver<Request>,
-    recorder: Option<Recorder>,
+    beginning: Beginning,
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
@@ -85,13 +102,16 @@ async fn follow(
         capabilities: capability::probe(),
         ..Facts::default()
     };
+    let Beginning { kept, restored, recorder } = beginning;
     let mut core = Core::new(config, metrics, history, facts);
     core.record_to(recorder);
     match host::this_process() {
         Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),
         Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
     }
-    Pump::new(core, hands, rings, reports, requests, ready).run(stop).await
+    let mut pump = Pump::new(core, hands, rings, reports, requests, ready, kept);
+    pump.restore(restored)?;
+    pump.run(stop).await
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.

@@ -9,10 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
-use super::hands::{Hands, Look, Order, Probe, Report};
+use super::gate_file::GateFile;
+use super::hands::{Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::request::Request;
 use super::rescan::Rescan;
 use crate::engine::effect::Effect;
+use crate::engine::gate::{Peaks, Restored};
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
@@ -38,6 +40,14 @@ enum Stage {
     Ready,
 }
 
+/// Where is kept what the gate has to know when the daemon was gone.
+pub(super) struct Kept {
+    /// Leases and places in the queue.
+    pub(super) file: GateFile,
+    /// What sessions took.
+    pub(super) peaks: std::sync::mpsc::Sender<Peaks>,
+}
+
 /// The loop's state.
 pub(super) struct Pump {
     core: Core,
@@ -48,6 +58,9 @@ pub(super) struct Pump {
     rescan: Rescan,
     stage: Stage,
     ready: Option<oneshot::Sender<()>>,
+    kept: Kept,
+    /// What the gate was asked before the table was right.
+    early: Vec<Request>,
     /// When the engine is next told that time has passed.
     tick: Instant,
     streak: u32,
@@ -72,11 +85,22 @@ impl Pump {
         reports: mpsc::Receiver<Report>,
         requests: mpsc::Receiver<Request>,
         ready: oneshot::Sender<()>,
+        kept: Kept,
     ) -> Self {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
-        Self { core, hands, rings, reports, requests, rescan, stage, ready, tick, streak }
+        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early: Vec::new(), tick, streak }
+    }
+
+    /// Tells the engine what an earlier run knew, before anything else.
+    ///
+    /// # Errors
+    /// When a thread has ended that must not.
+    pub(super) fn restore(&mut self, restored: Restored) -> io::Result<()> {
+        let mut effects = Vec::new();
+        self.core.tell(clock::now(), Input::Restore(Box::new(restored)), &mut effects);
+        self.carry_out(effects)
     }
 
     /// Runs until `stop` is told, or a hand has gone.
@@ -134,7 +158,6 @@ impl Pump {
     }
 
     fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
-        let now = clock::now();
         match turn {
             Turn::Lifecycle(events) => self.lifecycle(events, effects),
             Turn::Memory(events) => self.tell_all(events, effects),
@@ -146,15 +169,12 @@ impl Pump {
                 if let Request::Reconfigure { config, .. } = &request {
                     self.order(Order::Configure(Arc::clone(config)))?;
                 }
-                self.core.answer(now, request, effects);
+                self.answer(request, effects);
             }
             Turn::Tick => {
                 // There may be events of which no notice came: rare, see `EventStream`.
-                if let Some(rings) = &mut self.rings {
-                    let mut events = Vec::new();
-                    rings.lifecycle.drain(&mut events);
-                    self.lifecycle(events, effects);
-                }
+                self.drain(effects);
+                let now = clock::now();
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
             }
@@ -164,6 +184,27 @@ impl Pump {
             }
         }
         Ok(())
+    }
+
+    fn answer(&mut self, request: Request, effects: &mut Vec<Effect>) {
+        if matches!(request, Request::Launch(..) | Request::Subagent(..)) {
+            if !matches!(self.stage, Stage::Ready) {
+                self.early.push(request);
+                return;
+            }
+            // Who forked the asker is told by an event that may still be on its way.
+            self.drain(effects);
+        }
+        self.core.answer(clock::now(), request, effects);
+    }
+
+    /// Tells what the ring of lives and deaths holds now.
+    fn drain(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(rings) = &mut self.rings {
+            let mut events = Vec::new();
+            rings.lifecycle.drain(&mut events);
+            self.lifecycle(events, effects);
+        }
     }
 
     fn lifecycle(&mut self, mut events: Vec<KernelEvent>, effects: &mut Vec<Effect>) {
@@ -216,10 +257,19 @@ impl Pump {
             }
             Stage::Ready => Stage::Ready,
         };
+        if matches!(self.stage, Stage::Ready) {
+            for request in std::mem::take(&mut self.early) {
+                self.answer(request, effects);
+            }
+        }
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
         let (mut looks, mut limits) = (Vec::new(), Vec::new());
+        let whole = self.kept.file.is_due();
+        if whole {
+            self.kept.file.rewrite(&self.core.gate_records());
+        }
         for effect in effects {
             match effect {
                 Effect::Track(process, lineage) => self.order(Order::Track(process, lineage))?,
@@ -235,20 +285,29 @@ impl Pump {
                 Effect::LookIntoOom { number, victim, cgroup, others } => {
                     self.probe(Probe::Oom { number, victim, cgroup, others })?;
                 }
-                Effect::Remember(_)
-                | Effect::Bound(..)
-                | Effect::Unbound(_)
-                | Effect::Granted(_)
-                | Effect::Refused(_)
-                | Effect::Waits(_)
-                | Effect::Learned(_)
-                | Effect::Subagent(_)
-                | Effect::LookAtHost
-                | Effect::FindRoom(_)
-                | Effect::LookIntoCgroup(..)
-                | Effect::RaiseOomScore(..)
-                | Effect::EndUngated(_) => {}
-                Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) => {
+                // It is in what was just written.
+                Effect::Remember(_) if whole => {}
+                Effect::Remember(record) => self.kept.file.append(&record),
+                Effect::Bound(root, _) => {
+                    if let Some(session) = self.core.session_of(root) {
+                        self.deed(Deed::Resume(root, session))?;
+                    }
+                }
+                Effect::Unbound(root) => self.deed(Deed::Release(root))?,
+                Effect::Granted(granted) => {
+                    let client = self.core.granted(&granted);
+                    self.order(Order::Admit(Box::new(Admission { granted: *granted, client })))?;
+                }
+                Effect::Refused(refused) => self.core.refused(*refused),
+                Effect::Waits(waits) => self.core.waits(*waits),
+                // The thread that keeps them ends with us, and not before.
+                Effect::Learned(peaks) => drop(self.kept.peaks.send(peaks)),
+                Effect::FindRoom(process) => self.probe(Probe::Room(process))?,
+                Effect::LookAtHost => self.order(Order::LookAtHost)?,
+                Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
+                Effect::RaiseOomScore(process, least) => self.deed(Deed::RaiseOomScore(process, least))?,
+                Effect::EndUngated(process) => self.deed(Deed::End(process))?,
+                Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) | Effect::Subagent(_) => {
                     debug_assert!(false, "the core keeps these to itself");
                 }
             }
@@ -265,6 +324,10 @@ impl Pump {
 
     fn order(&self, order: Order) -> io::Result<()> {
         self.hands.tracer.send(order).map_err(|_| gone("tracer"))
+    }
+
+    fn deed(&self, deed: Deed) -> io::Result<()> {
+        self.hands.warden.send(deed).map_err(|_| gone("warden"))
     }
 
     fn probe(&self, probe: Probe) -> io::Result<()> {

@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use super::clients::Ticket;
 use super::journal::Feed;
 use super::metrics::Scrape;
-use crate::api::{self, Adopted, Explanation, Findings, Status, Tree};
+use crate::api::{self, Adopted, Cancelled, Explanation, Findings, Queue, Status, SubagentAnswer, Tree};
 use crate::config::Config;
 use crate::engine::deaths::Subject;
-use crate::engine::id::BootTime;
+use crate::engine::gate::{Launch, Subagent};
+use crate::engine::id::{BootTime, ProcessId};
 use crate::engine::view::Viewer;
 
 /// How long an answer may take before the asker is told that there is none.
@@ -47,6 +49,16 @@ pub(super) enum Request {
     Follow(Viewer, Option<BootTime>, Reply<Feed>),
     /// A person says that processes are meant to stay.
     Adopt(Viewer, api::Subject, Reply<Result<Adopted, AdoptError>>),
+    /// A process asks to be launched.
+    Launch(Box<Launch>, Reply<Result<Ticket, NoProfile>>),
+    /// Who asked for a launch with this ticket has gone.
+    Left(ProcessId, u64),
+    /// The gate.
+    Queue(Viewer, Reply<Queue>),
+    /// Take the launch of this pid out of the queue.
+    Cancel(Viewer, u32, Reply<Result<Cancelled, CancelError>>),
+    /// An agent's hook tells of a subagent.
+    Subagent(Subagent, Reply<SubagentAnswer>),
     /// The states of `/metrics`.
     Scrape(Reply<Scrape>),
     /// Whether the table has been built.
@@ -76,6 +88,27 @@ pub(super) enum AdoptError {
     NotYours,
 }
 
+/// A launch names a profile that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no profile {name:?}: there are {}", known.join(", "))]
+pub(super) struct NoProfile {
+    /// The name.
+    pub(super) name: String,
+    /// Those that there are.
+    pub(super) known: Vec<String>,
+}
+
+/// Why nothing was taken out of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CancelError {
+    /// It is not in the queue.
+    #[error("no launch of pid {0} waits: `watchdogctl queue` lists those that do")]
+    NobodyWaits(u32),
+    /// It is somebody else's.
+    #[error("that launch is another user's: only its owner and root may cancel it")]
+    NotYours,
+}
+
 /// The owner of the engine did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the daemon did not answer within {} s: it is starting, stopping or overloaded; try again", PATIENCE.as_secs())]
@@ -94,6 +127,12 @@ pub(super) fn channel() -> (Asker, mpsc::Receiver<Request>) {
 }
 
 impl Asker {
+    /// Says something to which there is no answer, however long it takes to be heard.
+    pub(super) async fn say(&self, request: Request) {
+        // Nobody is left to hear it: the daemon is about to stop.
+        let _ = self.requests.send(request).await;
+    }
+
     /// Asks, and waits for the answer.
     ///
     /// # Errors

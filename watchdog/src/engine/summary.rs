@@ -80,6 +80,12 @@ impl Engine {
         Some((uid, summary))
     }
 
+    /// The session that a living process is in.
+    #[must_use]
+    pub fn session_of(&self, process: ProcessId) -> Option<SessionId> {
+        self.table.get(process).map(|process| process.session)
+    }
+
     /// A finding, open or closed, and whose it is.
     #[must_use]
     pub fn finding(&self, id: FindingId, naming: &Naming<'_>) -> Option<(Uid, api::Finding)> {

@@ -18,7 +18,7 @@ const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const ENVIRONMENT: usize = 1 << 20;
 
 /// The hierarchy of cgroups.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cgroups {
     /// `None` where there is no version 2.
     root: Option<PathBuf>,
@@ -78,6 +78,11 @@ impl Cgroups {
             None => None,
         };
         Ok(Some(Limits { cgroup, v8_heap }))
+    }
+
+    /// The directory of a cgroup; `None` where there is no hierarchy.
+    pub(super) fn dir(&self, path: &str) -> Option<PathBuf> {
+        self.root.as_ref().map(|root| root.join(path.trim_start_matches('/')))
     }
 
     /// The lowest `memory.max` of a cgroup and those above it; of equal ones the outermost, which more processes fill.

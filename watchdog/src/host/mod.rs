@@ -1,4 +1,4 @@
-//! What the host tells of itself: /proc, cgroups and pressure. Every module here reads; none acts.
+//! What the host tells of itself: /proc, cgroups and pressure. Every module here reads; those that act too are named last.
 //!
 //! - [`clock`]: the time that everything is told in
 //! - [`scan`], [`inspect`](mod@inspect): all processes briefly, one process closely
@@ -8,9 +8,11 @@
 //! - [`activity`], [`tmpfs`]: what a process has done, and which files are memory
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
+//! - [`pinned`], [`cgroup`], [`oom_score`]: a process held for certain, and ended; a cgroup for a session; who goes first
 
 pub mod activity;
 pub mod capability;
+pub mod cgroup;
 pub mod clock;
 pub mod containers;
 mod descriptors;
@@ -22,6 +24,8 @@ mod listen;
 pub mod meminfo;
 pub mod memory;
 pub mod oom;
+pub mod oom_score;
+pub mod pinned;
 pub mod poll;
 mod process;
 pub mod sampler;

@@ -1,6 +1,6 @@
-//! What may take long or block is done by three threads, so that the task that owns the engine never waits: `tracer` for
+//! What may take long or block is done by four threads, so that the task that owns the engine never waits: `tracer` for
 //! all that concerns the kernel's programs and memory (`poller` where they cannot run), `prober` for looks that take
-//! long, `inspector` for close looks at one process, which a verdict waits for.
+//! long, `inspector` for close looks at one process, which a verdict waits for, and `warden` for what is done to processes.
 //!
 //! They get orders through queues, and report what they learn through another.
 
@@ -8,6 +8,7 @@ mod inspector;
 mod poller;
 mod prober;
 mod tracer;
+mod warden;
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) use inspector::Look;
 pub(super) use prober::Probe;
 pub(super) use tracer::Order;
+pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
 use crate::engine::input::Input;
@@ -56,6 +58,8 @@ pub(super) struct Hands {
     pub(super) prober: orders::Sender<Probe>,
     /// For close looks.
     pub(super) inspector: orders::Sender<Look>,
+    /// For what is done to processes.
+    pub(super) warden: orders::Sender<Deed>,
 }
 
 /// What became of loading the kernel's programs.
@@ -70,14 +74,19 @@ pub(super) fn start(config: Arc<Config>) -> io::Result<(Hands, mpsc::Receiver<Re
     let (tracer, tracer_orders) = orders::channel();
     let (prober, prober_orders) = orders::channel();
     let (inspector, inspector_orders) = orders::channel();
+    let (warden, warden_orders) = orders::channel();
     let (loaded, when_loaded) = oneshot::channel();
     let to_prober = prober.clone();
+    let to_warden = warden.clone();
     let to_core = reports.clone();
-    spawn("tracer", move || tracer::run(&config, &tracer_orders, to_prober, to_core, loaded))?;
+    let ways = tracer::Ways { prober: to_prober, warden: to_warden, reports: to_core };
+    spawn("tracer", move || tracer::run(&config, &tracer_orders, ways, loaded))?;
     let to_core = reports.clone();
     spawn("prober", move || prober::run(&prober_orders, to_core))?;
+    let to_core = reports.clone();
+    spawn("warden", move || warden::run(&warden_orders, to_core))?;
     spawn("inspector", move || inspector::run(&inspector_orders, &reports))?;
-    Ok((Hands { tracer, prober, inspector }, inbox, when_loaded))
+    Ok((Hands { tracer, prober, inspector, warden }, inbox, when_loaded))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

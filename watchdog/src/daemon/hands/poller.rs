@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::{Order, Report};
+use super::{Deed, Order, Report};
 use crate::config::Config;
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::ProcessId;
@@ -22,15 +22,21 @@ struct Ended;
 
 struct Hand {
     poller: Poller,
+    warden: orders::Sender<Deed>,
     reports: mpsc::Sender<Report>,
     zombies: Vec<ProcessId>,
     failed: Grumble,
 }
 
 /// Scans, and carries out orders, until there is nobody to give or to hear.
-pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, reports: mpsc::Sender<Report>) {
+pub(super) fn run(
+    config: &Config,
+    orders: &orders::Receiver<Order>,
+    warden: orders::Sender<Deed>,
+    reports: mpsc::Sender<Report>,
+) {
     let poller = Poller::new(config.profiles.clone());
-    let mut hand = Hand { poller, reports, zombies: Vec::new(), failed: Grumble::default() };
+    let mut hand = Hand { poller, warden, reports, zombies: Vec::new(), failed: Grumble::default() };
     let mut next = Instant::now() + INTERVAL;
     loop {
         let done = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -58,16 +64,15 @@ impl Hand {
                 let report = self.round()?.map_or(Report::NoScan, |scan| Report::Input(Input::Scan(scan)));
                 self.send(report)?;
             }
+            Order::LookAtHost => self.look_at_host()?,
+            Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
         }
         Ok(())
     }
 
     /// Scans once, and tells what must have happened since the last time.
     fn round(&mut self) -> Result<Option<Scan>, Ended> {
-        match meminfo::host_memory() {
-            Ok(host) => self.send(Report::Input(Input::Host(host)))?,
-            Err(error) => self.failed.say(error),
-        }
+        self.look_at_host()?;
         let scan = match scan(self.poller.entries()) {
             Ok(scan) => scan,
             Err(error) => {
@@ -99,6 +104,16 @@ impl Hand {
             self.send(Report::Input(Input::Zombies(zombies)))?;
         }
         Ok(Some(scan))
+    }
+
+    fn look_at_host(&mut self) -> Result<(), Ended> {
+        match meminfo::host_memory() {
+            Ok(host) => self.send(Report::Input(Input::Host(host))),
+            Err(error) => {
+                self.failed.say(error);
+                Ok(())
+            }
+        }
     }
 
     fn send(&self, report: Report) -> Result<(), Ended> {

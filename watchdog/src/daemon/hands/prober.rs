@@ -9,8 +9,9 @@ use watchdog_common::NANOS_PER_TICK;
 
 use super::Report;
 use crate::daemon::grumble::Grumble;
-use crate::engine::id::{BootTime, Pid, ProcessId, Ticks};
+use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Ticks};
 use crate::engine::input::{self, Input, Limits, Lineage, Memory, Sample};
+use crate::host::cgroup::SessionCgroups;
 use crate::host::containers::{Container, Runtime};
 use crate::host::limits::{Cgroups, Seen};
 use crate::host::oom::OomCounts;
@@ -41,6 +42,10 @@ pub(in crate::daemon) enum Probe {
     Activity(Vec<ProcessId>),
     /// The files on each tmpfs.
     Tmpfs,
+    /// The cgroup of a waiting launch that has the least room.
+    Room(ProcessId),
+    /// Who is in the cgroup of a session.
+    Members(SessionId, String),
     /// The containers that began in this span.
     Containers {
         /// Who asked for a container.
@@ -90,6 +95,15 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
                 prober.report_if(seen.map(|seen| Some(Input::OomSeen(seen))))
             }
             Ok(Probe::Activity(processes)) => prober.activity(&processes),
+            Ok(Probe::Room(process)) => {
+                let room = prober.cgroups.least_room(process);
+                prober.report_if(room.map(|room| Some(Input::Room(process, room))))
+            }
+            Ok(Probe::Members(session, cgroup)) => {
+                let members = SessionCgroups::new(prober.cgroups.clone()).members(&cgroup);
+                // That it is gone is no answer: so is its session, or the daemon sees another hierarchy.
+                prober.report_if(members.map(|found| found.map(|members| Input::CgroupMembers(session, members))))
+            }
             Ok(Probe::Tmpfs) => prober.report_if(tmpfs::look().map(|seen| Some(Input::Tmpfs(seen)))),
             Ok(Probe::Containers { client, from, to }) => {
                 let found = containers::started_between(tick_of(from), tick_of(to));

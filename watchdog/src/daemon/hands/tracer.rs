@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Loaded, Probe, Report, poller};
+use super::{Admission, Deed, Loaded, Probe, Report, poller};
 use crate::config::{Candidates, Config};
 use crate::daemon::grumble::Grumble;
 use crate::engine::id::ProcessId;
@@ -33,6 +33,20 @@ pub(in crate::daemon) enum Order {
     Configure(Arc<Config>),
     /// Have all processes looked at, with what the map holds.
     Scan,
+    /// Look at the host's memory now.
+    LookAtHost,
+    /// Have a grant carried out and answered, now that its root is in the map.
+    Admit(Box<Admission>),
+}
+
+/// Where things go on.
+pub(super) struct Ways {
+    /// To the one that looks at all processes.
+    pub(super) prober: orders::Sender<Probe>,
+    /// To the one that answers grants.
+    pub(super) warden: orders::Sender<Deed>,
+    /// To the engine.
+    pub(super) reports: mpsc::Sender<Report>,
 }
 
 /// The other side has ended, and so must this one.
@@ -50,6 +64,7 @@ enum NoGlance {
 struct Hand {
     tracer: Tracer,
     prober: orders::Sender<Probe>,
+    warden: orders::Sender<Deed>,
     reports: mpsc::Sender<Report>,
     sampler: Sampler,
     statm: StatmReader,
@@ -62,13 +77,7 @@ struct Hand {
 }
 
 /// Loads the programs, says what became of it (without them the poller goes on), and carries out orders until there is nobody to give or to hear.
-pub(super) fn run(
-    config: &Config,
-    orders: &orders::Receiver<Order>,
-    prober: orders::Sender<Probe>,
-    reports: mpsc::Sender<Report>,
-    loaded: oneshot::Sender<Loaded>,
-) {
+pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways, loaded: oneshot::Sender<Loaded>) {
     let candidates = Candidates::of(&config.profiles);
     let tracer = match Tracer::load(&LoadOptions::new(config.tracking.max_processes, &candidates)) {
         Ok((tracer, streams)) => {
@@ -79,15 +88,17 @@ pub(super) fn run(
         }
         Err(error) => {
             if loaded.send(Err(error)).is_ok() {
-                poller::run(config, orders, reports);
+                poller::run(config, orders, ways.warden, ways.reports);
             }
             return;
         }
     };
     let now = Instant::now();
+    let Ways { prober, warden, reports } = ways;
     let mut hand = Hand {
         tracer,
         prober,
+        warden,
         reports,
         sampler: Sampler::new(config.tracking.sample_interval),
         statm: StatmReader::default(),
@@ -141,6 +152,8 @@ impl Hand {
                 }
             }
             Order::Scan => self.scan()?,
+            Order::LookAtHost => self.look_at_host().map(drop)?,
+            Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
         }
         Ok(())
     }

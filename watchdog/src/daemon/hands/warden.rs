@@ -1,0 +1,202 @@
+//! What is done to the processes of sessions: they are put into cgroups, go first when memory runs out, and are ended. A client is
+//! told of its grant here, when its session is confined.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self as deeds, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::Report;
+use crate::api::{Grant, LaunchUpdate, SessionLimits};
+use crate::daemon::clients::Answer;
+use crate::daemon::grumble::Grumble;
+use crate::engine::gate::{Confinement, Granted, Lease};
+use crate::engine::id::{Bytes, ProcessId, SessionId};
+use crate::engine::input::Input;
+use crate::host::cgroup::{Removal, SessionCgroups};
+use crate::host::limits::Cgroups;
+use crate::host::pinned::Pinned;
+use crate::host::{HostError, oom_score};
+
+/// The time between two tries to take away cgroups that were busy.
+const RETRY: Duration = Duration::from_millis(200);
+/// Tries; whoever is in there then stays, and the next start of the daemon tries again.
+const TRIES: u32 = 50;
+
+/// A grant that is to be carried out.
+#[derive(Debug)]
+pub(in crate::daemon) struct Admission {
+    /// It.
+    pub(in crate::daemon) granted: Granted,
+    /// Who is to be told; `None` when nobody waits for it.
+    pub(in crate::daemon) client: Option<Answer>,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub(in crate::daemon) enum Deed {
+    /// Confine the session, and then tell the client.
+    Admit(Box<Admission>),
+    /// The session of this root is known: tell what confines it, if an earlier run of the daemon saw to that.
+    Resume(ProcessId, SessionId),
+    /// The session of this root is over: take away what confined it.
+    Release(ProcessId),
+    /// Raise the process's oom_score_adj to this, unless it is higher.
+    RaiseOomScore(ProcessId, i32),
+    /// End a process that was started past the gate.
+    End(ProcessId),
+}
+
+/// The other side has ended, and so must this one.
+struct Ended;
+
+struct Warden {
+    reports: mpsc::Sender<Report>,
+    cgroups: SessionCgroups,
+    /// The cgroups of sessions, by root.
+    confined: BTreeMap<ProcessId, String>,
+    /// Those that are to go and were busy, and how often that was tried.
+    leftover: Vec<(String, u32)>,
+    failed: Grumble,
+}
+
+/// Carries out orders until there is nobody to give or to hear.
+pub(super) fn run(orders: &deeds::Receiver<Deed>, reports: mpsc::Sender<Report>) {
+    let cgroups = SessionCgroups::new(Cgroups::of_host());
+    let (confined, leftover, failed) = (BTreeMap::new(), Vec::new(), Grumble::default());
+    let mut warden = Warden { reports, cgroups, confined, leftover, failed };
+    warden.take_over();
+    let mut next = Instant::now();
+    loop {
+        let deed = if warden.leftover.is_empty() {
+            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            orders.recv_timeout(next.saturating_duration_since(Instant::now()))
+        };
+        let done = match deed {
+            Ok(deed) => warden.carry_out(deed),
+            Err(RecvTimeoutError::Timeout) => {
+                next = Instant::now() + RETRY;
+                warden.clear_away();
+                Ok(())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(Ended),
+        };
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+impl Warden {
+    fn carry_out(&mut self, deed: Deed) -> Result<(), Ended> {
+        match deed {
+            Deed::Admit(admission) => self.admit(*admission)?,
+            Deed::Resume(root, session) => {
+                if let Some(path) = self.confined.get(&root) {
+                    let confinement = Confinement { cgroup: Some(path.clone()), problem: None };
+                    self.report(Input::Confined(session, confinement))?;
+                }
+            }
+            Deed::Release(root) => {
+                if let Some(path) = self.confined.remove(&root) {
+                    self.remove(path, 0);
+                }
+            }
+            Deed::RaiseOomScore(process, least) => {
+                if let Err(error) = oom_score::raise(process, least) {
+                    self.failed.say(error);
+                }
+            }
+            Deed::End(process) => match end(process) {
+                Ok(true) => tracing::warn!("killed process {process}: an agent that was started past the gate"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!("process {process} was started past the gate, and goes on: {error}");
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, Admission { granted, client }: Admission) -> Result<(), Ended> {
+        let root = granted.lease.process;
+        let confinement =
+            if granted.limits.cgroup { self.cgroups.confine(root, &granted.limits) } else { Confinement::default() };
+        if let Some(path) = &confinement.cgroup {
+            self.confined.insert(root, path.clone());
+        }
+        if let Some(client) = client {
+            client.give(LaunchUpdate::Granted(grant(&granted, &confinement)));
+        }
+        if granted.limits.cgroup {
+            self.report(Input::Confined(granted.session, confinement))?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, input: Input) -> Result<(), Ended> {
+        self.reports.blocking_send(Report::Input(input)).map_err(|_| Ended)
+    }
+
+    /// Looks for cgroups that an earlier run made: those of sessions that are over go.
+    fn take_over(&mut self) {
+        match self.cgroups.find() {
+            Ok(found) => {
+                for (root, path) in found {
+                    match self.cgroups.members(&path) {
+                        Ok(Some(members)) if members.is_empty() => self.remove(path, 0),
+                        Ok(Some(_)) => {
+                            self.confined.insert(root, path);
+                        }
+                        Ok(None) => {}
+                        Err(error) => self.failed.say(error),
+                    }
+                }
+            }
+            Err(error) => self.failed.say(error),
+        }
+    }
+
+    fn clear_away(&mut self) {
+        for (path, tries) in std::mem::take(&mut self.leftover) {
+            self.remove(path, tries);
+        }
+    }
+
+    fn remove(&mut self, path: String, tries: u32) {
+        match self.cgroups.remove(&path) {
+            Ok(Removal::Gone) => {}
+            Ok(Removal::Busy) if tries < TRIES => self.leftover.push((path, tries + 1)),
+            Ok(Removal::Busy) => self.failed.say(format_args!("the cgroup {path} stays: somebody is still in it")),
+            Err(error) => self.failed.say(error),
+        }
+    }
+}
+
+/// Kills a process; `false` when it is dead already.
+fn end(process: ProcessId) -> Result<bool, HostError> {
+    Pinned::of(process)?.map_or(Ok(false), |pinned| pinned.kill())
+}
+
+fn grant(granted: &Granted, confinement: &Confinement) -> Grant {
+    let Granted { lease, session, waited, environment, oom_score_adj, limits } = granted;
+    let Lease { process: _, profile, uid: _, granted: _, expected } = lease;
+    Grant {
+        granted: true,
+        session: session.0,
+        profile: profile.clone(),
+        memory_bytes: expected.0,
+        waited_seconds: waited.as_secs_f64(),
+        environment: environment.clone(),
+        oom_score_adj: *oom_score_adj,
+        limits: SessionLimits {
+            max_memory_bytes: limits.max_memory.map(|Bytes(bytes)| bytes),
+            max_helpers: limits.max_helpers,
+            max_depth: limits.max_depth,
+            cgroup: confinement.cgroup.clone(),
+            cgroup_problem: confinement.problem.clone(),
+        },
+    }
+}
