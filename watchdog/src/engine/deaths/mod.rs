@@ -43,7 +43,8 @@ const KEPT: usize = 2_000;
 /// Companions that are told.
 const TOLD: usize = 10;
 /// Deaths before and after one that are looked at for its companions, and deaths that are judged in one go: when thousands
-/// die at once, that must not keep the engine from what lives.
+/// die at once, that must not keep the engine from what lives. Those that are not worth it cost next to nothing, and do not
+/// make the others wait.
 const AROUND: usize = 500;
 const AT_ONCE: usize = 500;
 
@@ -138,17 +139,23 @@ impl Step<'_> {
     pub(super) fn tick_deaths(&mut self) {
         let now = self.now;
         let deaths = &self.engine.deaths;
-        let due = deaths.recent.iter().skip(deaths.told).take_while(|dead| now.since(dead.heard) >= SETTLED);
-        let due = due.take(AT_ONCE).count();
-        for at in deaths.told..deaths.told + due {
-            let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
+        let (mut due, mut judged) = (deaths.told, Vec::new());
+        for (at, dead) in deaths.recent.iter().enumerate().skip(deaths.told) {
+            if now.since(dead.heard) < SETTLED || judged.len() == AT_ONCE {
+                break;
+            }
+            due = at + 1;
+            judged.extend(dead.is_worth_knowing().then_some(at));
+        }
+        for at in judged {
+            let Some(dead) = self.engine.deaths.recent.get(at) else { continue };
             let (process, session) = (dead.id, dead.session);
             let death = self.engine.death(dead);
             let what = Happening::Died { cause: death.facts.cause, summary: explain::headline(&death.facts) };
             self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
         }
-        self.engine.deaths.told += due;
+        self.engine.deaths.told = due;
         let sessions = &self.engine.sessions;
         let is_open = |session| sessions.get(session).is_some_and(|session| session.ended.is_none());
         self.engine.deaths.shed(is_open);

@@ -26,6 +26,20 @@ fn of_thousands_of_tools_only_what_ended_badly_is_told() {
 }
 
 #[test]
+fn a_death_is_told_in_time_though_thousands_of_tools_end_before_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..5_000 {
+        let tool = world.fork(agent);
+        world.end(tool, ExitStatus::Code(0));
+    }
+    let killed = world.spawn(agent, &["/usr/bin/cargo", "test"]);
+    world.kill(killed);
+    world.wait(Duration::from_secs(2));
+    assert_eq!(told(&world), [killed.pid.0]);
+}
+
+#[test]
 fn memory_of_deaths_is_bounded_and_those_of_living_sessions_stay_longest() {
     let mut world = World::new();
     let alive = world.claude();
