@@ -1,6 +1,7 @@
 //! Helpers as a person counts them: npx with its shell and the server behind it is one, and so is a browser with all its
 //! renderers. The detectors that compare helpers with each other look at all of them together, now and then.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::ProcessKind;
@@ -48,6 +49,16 @@ pub(super) struct Helper {
     /// The living: its top, and all below it.
     pub(super) members: Vec<ProcessId>,
     pub(super) memory: Bytes,
+}
+
+/// One of several helpers, without those of them that are below it.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) helper: &'a Process,
+    /// What is its own.
+    pub(super) memory: Bytes,
+    /// The next of them above it, of which it is a part.
+    pub(super) within: Option<ProcessId>,
 }
 
 /// Who started a helper, and lives.
@@ -98,13 +109,45 @@ impl Engine {
         (Role { kind: process.kind, program: name }, arguments)
     }
 
+    /// Takes helpers apart of which some have started others: each with what is its own, those below before those above.
+    pub(super) fn parts<'a>(&'a self, helpers: &[&'a Process]) -> Vec<Part<'a>> {
+        let tops: BTreeSet<ProcessId> = helpers.iter().map(|helper| helper.id).collect();
+        let own = |process: &Process| !tops.contains(&process.id);
+        let within = |helper: &Process| {
+            let mut below = helper;
+            for upper in self.table.above(helper.id) {
+                // What is meant to stay is no part of what is above it, and neither is what is below that.
+                if below.verdict.is_kept() {
+                    return None;
+                }
+                if tops.contains(&upper.id) {
+                    return Some(upper.id);
+                }
+                below = upper;
+            }
+            None
+        };
+        let mut helpers = helpers.to_vec();
+        helpers.sort_by_cached_key(|helper| (std::cmp::Reverse(self.table.above(helper.id).count()), helper.id));
+        let part = |helper: &'a Process| {
+            let (_, memory) = self.with_below(helper, own);
+            Part { helper, memory, within: within(helper) }
+        };
+        helpers.into_iter().map(part).collect()
+    }
+
     /// A process and the living below it, without what is meant to stay there, and what they cost.
-    pub(super) fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
+    fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
+        self.with_below(top, |_| true)
+    }
+
+    /// The same, without what `is_part` refuses, and what is below that.
+    fn with_below(&self, top: &Process, is_part: impl Fn(&Process) -> bool) -> (Vec<ProcessId>, Bytes) {
         let mut members = vec![top.id];
         let mut memory = top.cost();
-        let stays_not = |process: &Process| !process.verdict.is_kept();
+        let enter = |process: &Process| !process.verdict.is_kept() && is_part(process);
         if !top.children.is_empty() {
-            for below in self.table.below(top.id, stays_not).into_iter().filter_map(|id| self.table.alive(id)) {
+            for below in self.table.below(top.id, enter).into_iter().filter_map(|id| self.table.alive(id)) {
                 members.push(below.id);
                 memory += below.cost();
             }
