@@ -1,7 +1,5 @@
 //! The answer to "why did it die?", and to "why was it found?": for the living, the dead, and whole sessions.
 
-use serde_json::Value;
-
 use super::{Dead, Death, words};
 use crate::api::{self, Cause, DeathFacts, Explanation, FindingKind, SessionBrief, SessionState};
 use crate::engine::Engine;
@@ -209,13 +207,10 @@ fn only_of(viewer: Uid, facts: &mut DeathFacts) {
     facts.summary = words::paragraph(facts);
 }
 
-/// Whether a finding is about this process: as its subject, or one of those that its evidence lists.
+/// Whether a finding is about this process: as its subject, or one of several.
 fn concerns(finding: &Finding, who: ProcessId) -> bool {
-    let is_it = |item: &Value| {
-        item["pid"].as_u64() == Some(who.pid.0.into()) && item["start_time"].as_u64() == Some(who.start_time.0)
-    };
-    let listed = finding.seen.evidence.values().filter_map(Value::as_array).flatten().any(is_it);
-    finding.seen.subject == who || finding.seen.key.about == who || listed
+    let seen = &finding.seen;
+    seen.subject == who || seen.key.about == who || seen.members.contains(&who)
 }
 
 /// What had been found of a process that is dead, and what it left behind.

@@ -76,6 +76,7 @@ impl Step<'_> {
             severity: Severity::Info,
             session: None,
             subject: top.id,
+            members: Vec::new(),
             uid: top.uid,
             cause: self.now,
             summary: format!("{name} ({mib} MiB) serves every build of its user: its memory is charged to no session"),

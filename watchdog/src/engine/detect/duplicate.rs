@@ -150,6 +150,7 @@ impl Step<'_> {
             severity: Severity::Info,
             session: (sessions.len() == 1).then_some(oldest.session),
             subject: oldest.top,
+            members: same.iter().map(|helper| helper.top).collect(),
             uid: group.uid,
             cause: self.now,
             summary,

@@ -298,6 +298,7 @@ impl Step<'_> {
             severity: severity(memory, expected, available),
             session: Some(session),
             subject: about,
+            members: starters.iter().map(|(starter, _)| *starter).collect(),
             uid,
             cause: self.now,
             summary: format!(

@@ -213,6 +213,7 @@ impl Step<'_> {
             severity: if urgent { Severity::Critical } else { Severity::Warning },
             session: Some(session.id),
             subject: about,
+            members: Vec::new(),
             uid: session.uid,
             cause: self.now,
             summary: format!("{who}: {} MiB, over the limit of {} MiB", passed.value.mib(), passed.limit.mib()),

@@ -295,6 +295,7 @@ impl Step<'_> {
             severity: if heavy || count >= MANY { Severity::Warning } else { Severity::Info },
             session: Some(oldest.session),
             subject: oldest.top,
+            members: stale.iter().map(|helper| helper.top).collect(),
             uid: oldest.uid,
             // What became true just now is that this has lasted for long enough.
             cause: now,

@@ -114,6 +114,20 @@ fn the_living_are_explained_by_what_was_found() {
 }
 
 #[test]
+fn every_member_of_a_group_is_explained_by_what_was_found_of_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let servers: Vec<ProcessId> =
+        (0..300).map(|_| world.spawn(agent, &["/usr/bin/node", "/x/.bin/mcp-server-memory"])).collect();
+    world.kill(agent);
+    world.wait(Duration::from_secs(1));
+    let found = |process| explain(&world, process).findings.len();
+    let listed = explain(&world, servers[0]).findings[0].evidence["processes"].as_array().unwrap().len();
+    assert!(listed < servers.len(), "the evidence lists some of them only");
+    assert!(servers.iter().all(|server| found(*server) == 1));
+}
+
+#[test]
 fn a_session_is_explained_by_its_agents_death() {
     let mut world = World::new();
     let agent = world.claude();
