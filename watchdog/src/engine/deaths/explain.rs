@@ -130,7 +130,7 @@ impl Engine {
             started_at: naming.moment(BootTime::from(session.root.start_time)),
             ended_at: session.ended.map(|at| naming.moment(at)),
             processes: members().count() as u64,
-            memory_bytes: members().map(Process::cost).sum::<Bytes>().0,
+            memory_bytes: members().map(|process| self.charged(process)).sum::<Bytes>().0,
         }
     }
 

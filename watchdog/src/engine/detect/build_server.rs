@@ -9,6 +9,7 @@ use super::helper::Helper;
 use crate::api::{FindingKind, Severity};
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{Bytes, ProcessId};
+use crate::engine::process::Process;
 use crate::engine::{Engine, Step, classify};
 
 /// Less than this is not worth a word: a file system monitor takes a few MiB.
@@ -33,6 +34,11 @@ impl Engine {
     /// The process's memory is no session's: see [`BuildServers`].
     pub(in crate::engine) fn charged_to_nobody(&self, process: ProcessId) -> bool {
         self.build_servers.members.contains(&process)
+    }
+
+    /// What the process adds to the memory of its session, and to that of all sessions together.
+    pub(in crate::engine) fn charged(&self, process: &Process) -> Bytes {
+        if self.charged_to_nobody(process.id) { Bytes(0) } else { process.cost() }
     }
 }
 
