@@ -104,11 +104,7 @@ impl Engine {
     }
 
     fn told(&self, viewer: Viewer, naming: &Naming<'_>, dead: &Dead) -> api::Death {
-        let mut death = naming.death(&self.death(dead));
-        if let Viewer::User(uid) = viewer {
-            only_of(uid, &mut death.facts);
-        }
-        death
+        naming.death(&self.death(viewer, dead))
     }
 
     /// The open ones first, the latest of each first.
@@ -190,8 +186,9 @@ pub(super) fn headline(facts: &DeathFacts) -> String {
     words::headline(&facts)
 }
 
-/// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes.
-fn only_of(viewer: Uid, facts: &mut DeathFacts) {
+/// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes. Its
+/// summary is another then.
+pub(super) fn only_of(viewer: Uid, facts: &mut DeathFacts) {
     let others = |uid: Option<u32>| uid != Some(viewer.0);
     facts.died_with.retain(|other| !others(other.uid));
     facts.died_with_count = facts.died_with_count.min(facts.died_with.len() as u64);
@@ -204,7 +201,6 @@ fn only_of(viewer: Uid, facts: &mut DeathFacts) {
         }
         oom.largest.retain(|large| !others(Some(large.uid)));
     }
-    facts.summary = words::paragraph(facts);
 }
 
 /// Whether a finding is about this process: as its subject, or one of several.

@@ -23,6 +23,7 @@ pub(super) use self::trail::Trail;
 use super::effect::{Effect, Happening, JournalEntry};
 use super::id::{BootTime, ProcessId, SessionId};
 use super::input::ExitStatus;
+use super::view::Viewer;
 use super::{Engine, Step};
 use crate::api::{Cause, Companion, DeathFacts, MemoryThen};
 
@@ -150,7 +151,7 @@ impl Step<'_> {
         for at in judged {
             let Some(dead) = self.engine.deaths.recent.get(at) else { continue };
             let (process, session) = (dead.id, dead.session);
-            let death = self.engine.death(dead);
+            let death = self.engine.death(Viewer::Root, dead);
             let what = Happening::Died { cause: death.facts.cause, summary: explain::headline(&death.facts) };
             self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
@@ -163,10 +164,13 @@ impl Step<'_> {
 }
 
 impl Engine {
-    /// A death as far as it is understood by now.
-    fn death(&self, dead: &Dead) -> Death {
+    /// A death as far as it is understood by now, and as far as this viewer may know.
+    fn death(&self, viewer: Viewer, dead: &Dead) -> Death {
         let started = (dead.id.start_time.0 > 0).then(|| BootTime::from(dead.id.start_time));
         let mut facts = self.facts(dead);
+        if let Viewer::User(uid) = viewer {
+            explain::only_of(uid, &mut facts);
+        }
         facts.summary = words::paragraph(&facts);
         Death { at: dead.at, started, facts }
     }
@@ -174,7 +178,7 @@ impl Engine {
     fn facts(&self, dead: &Dead) -> DeathFacts {
         let judged = cause::judge(dead);
         let (exit_code, signal) = codes(dead.status);
-        let child = self.passed_on(dead).filter(|_| judged.cause == Cause::Failed);
+        let child = if judged.cause == Cause::Failed { self.passed_on(dead) } else { None };
         let (died_with, died_with_count) = self.died_with(dead);
         let choice = dead.oom.and_then(|number| self.deaths.choices.iter().find(|choice| choice.number == number));
         DeathFacts {
