@@ -177,7 +177,6 @@ impl Engine {
 
     fn facts(&self, dead: &Dead) -> DeathFacts {
         let judged = cause::judge(dead);
-        let (exit_code, signal) = codes(dead.status);
         let child = if judged.cause == Cause::Failed { self.passed_on(dead) } else { None };
         let (died_with, died_with_count) = self.died_with(dead);
         let choice = dead.oom.and_then(|number| self.deaths.choices.iter().find(|choice| choice.number == number));
@@ -192,8 +191,8 @@ impl Engine {
             uid: dead.uid.map(|uid| uid.0),
             parent_pid: dead.parent_pid.map(|pid| pid.0),
             age_seconds: dead.age().map(|age| age.as_secs_f64()),
-            exit_code,
-            signal,
+            exit_code: dead.status.and_then(ExitStatus::code),
+            signal: dead.status.and_then(ExitStatus::signal),
             cause: if child.is_some() { Cause::PassedOn } else { judged.cause },
             summary: String::new(),
             sender: judged.signal.map(|note| note.sender(dead.at)),
@@ -210,12 +209,10 @@ impl Engine {
 
     /// The child whose end this exit code stands for: 128 and the number of its signal.
     fn passed_on(&self, dead: &Dead) -> Option<&Dead> {
-        let (Some(code), _) = codes(dead.status) else { return None };
+        let code = dead.status?.code()?;
         let number = code.checked_sub(128).filter(|number| *number > 0)?;
-        let same_end = |child: &&Dead| {
-            matches!(child.status, Some(ExitStatus::Signal(signal)) if signal == number)
-                || child.status == Some(ExitStatus::Code(code))
-        };
+        let ends = [ExitStatus::Signal(number), ExitStatus::Code(code)];
+        let same_end = |child: &&Dead| child.status.is_some_and(|status| ends.contains(&status));
         let recent = |child: &&Dead| child.at <= dead.at && dead.at.since(child.at) <= PASSED_ON_WITHIN;
         let child = self.deaths.all().filter(|child| child.parent == Some(dead.id)).filter(recent).find(same_end)?;
         // A shell in a shell.
@@ -240,29 +237,20 @@ impl Engine {
     }
 }
 
-fn codes(status: Option<ExitStatus>) -> (Option<u8>, Option<u8>) {
-    match status {
-        Some(ExitStatus::Code(code)) => (Some(code), None),
-        Some(ExitStatus::Signal(signal)) => (None, Some(signal)),
-        None => (None, None),
-    }
-}
-
 /// The time between two deaths, whichever was first.
 fn apart(other: &Dead, at: BootTime) -> Duration {
     other.at.since(at).max(at.since(other.at))
 }
 
 fn companion(other: &Dead, at: BootTime) -> Companion {
-    let (exit_code, signal) = codes(other.status);
     Companion {
         pid: other.id.pid.0,
         start_time: other.id.start_time.0,
         name: other.name(),
         uid: other.uid.map(|uid| uid.0),
         session: other.session.map(|session| session.0),
-        exit_code,
-        signal,
+        exit_code: other.status.and_then(ExitStatus::code),
+        signal: other.status.and_then(ExitStatus::signal),
         cause: cause::judge(other).cause,
         apart_seconds: apart(other, at).as_secs_f64(),
         later: other.at > at,

@@ -320,7 +320,7 @@ fn severity(memory: Bytes, expected: Bytes, available: Bytes) -> Severity {
         Severity::Info
     } else if to_come.max(memory) >= available {
         Severity::Critical
-    } else if expected.0 >= available.0 / 100 * HEAVY_PERCENT {
+    } else if expected >= available.percent(HEAVY_PERCENT) {
         Severity::Warning
     } else {
         Severity::Info

@@ -79,7 +79,7 @@ impl Step<'_> {
         // What has ended, or has no limit any more, takes nothing.
         passed.retain(|limited, _| taken.contains_key(limited));
         for (limited, Taken { about, limit, value }) in taken {
-            let clear = value.0 < limit.0 / 100 * CLEAR_PERCENT;
+            let clear = value < limit.percent(CLEAR_PERCENT);
             match passed.get_mut(&limited) {
                 Some(known) => {
                     (known.limit, known.value, known.peak) = (limit, value, known.peak.max(value));

@@ -287,7 +287,7 @@ impl Step<'_> {
         evidence.insert("processes".into(), Value::Array(listed));
 
         let total = engine.close_watch.host.total;
-        let heavy = total.0 > 0 && memory.0 > total.0 / 100 * HEAVY_PERCENT;
+        let heavy = total.0 > 0 && memory > total.percent(HEAVY_PERCENT);
         let mib = memory.mib();
         let (count, program) = (stale.len(), &role.program);
         Observation {
