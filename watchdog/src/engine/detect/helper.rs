@@ -35,6 +35,10 @@ pub(super) struct Role {
 pub(super) struct Helper {
     /// Its topmost process.
     pub(super) top: ProcessId,
+    /// It is a helper of its own, and not the agent at the root of a session that nobody's agent started.
+    pub(super) is_top: bool,
+    /// What it is called, where it is a build server that is meant to stay.
+    pub(super) build_server: Option<&'static str>,
     pub(super) role: Role,
     /// See [`classify::Identity`].
     pub(super) arguments: Option<u64>,
@@ -155,7 +159,7 @@ impl Engine {
         (members, memory)
     }
 
-    fn helper(&self, top: &Process) -> Helper {
+    fn helper(&self, top: &Process, is_top: bool) -> Helper {
         let (role, arguments) = self.role(top);
         let (members, memory) = self.with_all_below(top);
         let child_of = |parent: &Process| top.ppid == parent.id.pid;
@@ -175,6 +179,8 @@ impl Engine {
         let agent = nearest_agent(&self.table, top.id).filter(|agent| agent.alive()).map(|agent| agent.id);
         Helper {
             top: top.id,
+            is_top,
+            build_server: top.verdict.is_kept().then(|| classify::build_server(&top.image, &top.comm)).flatten(),
             role,
             arguments,
             parent,
@@ -191,8 +197,11 @@ impl Engine {
     /// All helpers, and the agents at the roots of sessions, the oldest first.
     fn all_helpers(&self) -> Vec<Helper> {
         let root = |process: &Process| self.sessions.get(process.session).is_some_and(|of| of.root == process.id);
-        let counts = |process: &&Process| self.is_top(process) || root(process);
-        let mut helpers: Vec<Helper> = self.table.living().filter(counts).map(|process| self.helper(process)).collect();
+        let counts = |process| {
+            let is_top = self.is_top(process);
+            (is_top || root(process)).then(|| self.helper(process, is_top))
+        };
+        let mut helpers: Vec<Helper> = self.table.living().filter_map(counts).collect();
         helpers.sort_by_key(|helper| (helper.top.start_time, helper.top.pid));
         helpers
     }

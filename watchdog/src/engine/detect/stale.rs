@@ -138,10 +138,8 @@ impl Step<'_> {
             }),
             (Parent::Within(_), ProcessKind::Agent) if helper.agent.is_none() => seen.is_some_and(|seen| !seen.tty),
             // Below what is meant to stay (panes below a tmux server) commands are a person's, and no agent is concerned.
-            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => {
-                helper.agent.is_some() && self.engine.is_top(top)
-            }
-            (Parent::Within(_), _) => self.engine.is_top(top),
+            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => helper.agent.is_some() && helper.is_top,
+            (Parent::Within(_), _) => helper.is_top,
             (Parent::Gone, _) => false,
         }
     }
