@@ -5,6 +5,7 @@ mod build_ebpf;
 mod cargo;
 mod eval;
 mod fuzz;
+mod output;
 mod privilege;
 mod run;
 mod test;

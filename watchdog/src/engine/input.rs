@@ -156,6 +156,26 @@ pub enum ExitStatus {
     Signal(u8),
 }
 
+impl ExitStatus {
+    /// The code that it exited with, if it did.
+    #[must_use]
+    pub fn code(self) -> Option<u8> {
+        match self {
+            Self::Code(code) => Some(code),
+            Self::Signal(_) => None,
+        }
+    }
+
+    /// The signal that ended it, if one did.
+    #[must_use]
+    pub fn signal(self) -> Option<u8> {
+        match self {
+            Self::Code(_) => None,
+            Self::Signal(signal) => Some(signal),
+        }
+    }
+}
+
 /// An exit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
@@ -506,6 +526,15 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
+    /// From less than this share of its memory on that is available a host is short of it, in per cent.
+    const SHORT_PERCENT: u64 = 10;
+
+    /// Little of its memory is available. False while nothing is known of it.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.total.0 > 0 && self.available < self.total.percent(Self::SHORT_PERCENT)
+    }
+
     /// What processes and tmpfs hold and cannot be made to drop: anonymous and shared memory, and what is swapped out.
     #[must_use]
     pub fn held(&self) -> Bytes {

@@ -1,7 +1,8 @@
 //! What a program is, from what was executed: pure, and blind to what stands in later arguments.
 //!
-//! [`helper_kind`] gives the kind of a helper; the other functions say what is meant to stay, and what ends by itself.
-//! All names stand in one place, `table.rs`.
+//! [`helper_kind`] gives the kind of a helper; the functions of `roles.rs` say what is meant to stay, and what ends by
+//! itself; `identity.rs` says which programs are the same; `redact.rs` takes out of an image what none of them asks for.
+//! The names that rules know stand in `table.rs`, those of interpreters in `program.rs`.
 
 mod identity;
 mod program;

@@ -138,10 +138,8 @@ impl Step<'_> {
             }),
             (Parent::Within(_), ProcessKind::Agent) if helper.agent.is_none() => seen.is_some_and(|seen| !seen.tty),
             // Below what is meant to stay (panes below a tmux server) commands are a person's, and no agent is concerned.
-            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => {
-                helper.agent.is_some() && self.engine.is_top(top)
-            }
-            (Parent::Within(_), _) => self.engine.is_top(top),
+            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => helper.agent.is_some() && helper.is_top,
+            (Parent::Within(_), _) => helper.is_top,
             (Parent::Gone, _) => false,
         }
     }
@@ -287,7 +285,7 @@ impl Step<'_> {
         evidence.insert("processes".into(), Value::Array(listed));
 
         let total = engine.close_watch.host.total;
-        let heavy = total.0 > 0 && memory.0 > total.0 / 100 * HEAVY_PERCENT;
+        let heavy = total.0 > 0 && memory > total.percent(HEAVY_PERCENT);
         let mib = memory.mib();
         let (count, program) = (stale.len(), &role.program);
         Observation {
@@ -295,6 +293,7 @@ impl Step<'_> {
             severity: if heavy || count >= MANY { Severity::Warning } else { Severity::Info },
             session: Some(oldest.session),
             subject: oldest.top,
+            members: stale.iter().map(|helper| helper.top).collect(),
             uid: oldest.uid,
             // What became true just now is that this has lasted for long enough.
             cause: now,
