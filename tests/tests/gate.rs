@@ -82,9 +82,8 @@ fn of_a_hundred_agents_through_a_quota_of_ten_never_eleven_run() {
     let script = "spawn helper [ anon 20 hold ] spawn helper [ anon 40 hold ] spawn helper [ anon 60 hold ] sleep 0.4 report ended exit";
     let launched = launch(&mut stage, &daemon, 100, &[], script);
 
-    let ended = poll(limit(Duration::from_secs(60)), || {
-        stage.reports().remove("ended").filter(|ended| ended.len() == 100)
-    });
+    let ended =
+        poll(limit(Duration::from_secs(60)), || stage.reports().remove("ended").filter(|ended| ended.len() == 100));
     let ended = ended.unwrap_or_else(|| panic!("{:#?}\n{}", daemon.queue(), stage.log()));
     assert_eq!(ended.iter().collect::<BTreeSet<_>>(), launched.iter().collect::<BTreeSet<_>>());
     poll(seconds(2.0), || daemon.queue().leases.is_empty().then_some(())).expect("every lease ends");
@@ -92,7 +91,8 @@ fn of_a_hundred_agents_through_a_quota_of_ten_never_eleven_run() {
     let (most, grants) = most_at_once(&events);
     assert_eq!((most, grants), (10, 100));
     // In the order in which they were asked for: the stage starts one after the other.
-    let granted: Vec<u32> = events.iter().filter(|event| event.kind == "launch_granted").filter_map(|e| e.pid).collect();
+    let granted: Vec<u32> =
+        events.iter().filter(|event| event.kind == "launch_granted").filter_map(|e| e.pid).collect();
     let places: BTreeMap<u32, usize> = launched.iter().enumerate().map(|(at, process)| (process.pid, at)).collect();
     let order: Vec<usize> = granted.iter().map(|pid| places[pid]).collect();
     let early = order.iter().enumerate().filter(|(at, place)| at.abs_diff(**place) > 12).count();
@@ -136,9 +136,8 @@ fn clients_and_daemons_that_die_at_any_instant_lose_no_place_and_pass_no_bound()
             std::thread::sleep(limit(Duration::from_millis(100)));
             daemon.restart();
         }
-        let all = poll(limit(Duration::from_secs(60)), || {
-            launched.iter().all(|process| !is_alive(*process)).then_some(())
-        });
+        let all =
+            poll(limit(Duration::from_secs(60)), || launched.iter().all(|process| !is_alive(*process)).then_some(()));
         over.store(true, Ordering::Relaxed);
         assert!(all.is_some(), "{:#?}\n{}\n{}", daemon.queue(), daemon.log(), stage.log());
     });
@@ -334,7 +333,8 @@ fn a_session_over_its_cap_goes_as_a_whole_and_its_neighbour_lives() {
     let daemon = Daemon::with(&stage, &Options { config: &config, ..Options::default() });
     let options = ["--profile", "bounded"];
     let neighbour = launch(&mut stage, &daemon, 1, &options, "anon 60 report neighbour hold")[0];
-    let script = "spawn helper [ report small hold ] spawn helper [ report large await go anon 200 hold ] report agent hold";
+    let script =
+        "spawn helper [ report small hold ] spawn helper [ report large await go anon 200 hold ] report agent hold";
     let agent = launch(&mut stage, &daemon, 1, &options, script)[0];
     let members = [stage.reported("agent"), stage.reported("small"), stage.reported("large")];
     stage.reported("neighbour");
@@ -391,7 +391,8 @@ fn ten_launches_of_300_mib_at_once_run_a_small_machine_out_of_memory_only_withou
     let daemon = Daemon::configured(&stage, "[gate]\nexpected_memory = \"300MiB\"\nreserve = \"200MiB\"\n");
     let before = oom_kills();
     launch(&mut stage, &daemon, 10, &[], LARGE);
-    let ended = poll(limit(Duration::from_secs(60)), || stage.reports().get("ended").filter(|all| all.len() == 10).map(drop));
+    let ended =
+        poll(limit(Duration::from_secs(60)), || stage.reports().get("ended").filter(|all| all.len() == 10).map(drop));
     assert!(ended.is_some(), "{:#?}\n{}", daemon.queue(), stage.log());
     assert_eq!(oom_kills(), before, "through the gate nobody is killed");
 

@@ -41,6 +41,7 @@ kinds! { ALL, kind: Entry {
     Entry::Told(_, Input::Tmpfs(_)) => "tmpfs",
     Entry::Told(_, Input::Adopt(_)) => "adopt",
     Entry::Told(_, Input::Launch(_)) => "launch",
+    Entry::Told(_, Input::Room(..)) => "room",
     Entry::Told(_, Input::Withdraw(..)) => "withdraw",
     Entry::Told(_, Input::Restore(_)) => "restore",
     Entry::Told(_, Input::Subagent(_)) => "subagent",

@@ -35,6 +35,7 @@ impl Step<'_> {
             severity: if policy == Ungated::Deny { Severity::Warning } else { Severity::Info },
             session: Some(session),
             subject: known.root,
+            members: Vec::new(),
             uid: known.uid,
             cause: BootTime::from(known.root.start_time),
             summary: format!("{} was started past the gate: not by `watchdogctl launch`", known.profile),
