@@ -6,7 +6,7 @@ use crate::api::{FindingKind, Severity};
 use crate::config::Ungated;
 use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
-use crate::engine::id::{BootTime, ProcessId, SessionId};
+use crate::engine::id::{ProcessId, SessionId};
 use crate::engine::{Engine, Step};
 
 impl Step<'_> {
@@ -37,7 +37,8 @@ impl Step<'_> {
             subject: known.root,
             members: Vec::new(),
             uid: known.uid,
-            cause: BootTime::from(known.root.start_time),
+            // It may have run for days when the daemon began: no latency is to be told.
+            cause: self.now,
             summary: format!("{} was started past the gate: not by `watchdogctl launch`", known.profile),
             evidence,
             proposal: Proposal::Report,
