@@ -19,8 +19,15 @@ const SURVEY_AT_LEAST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Survey {
     last: BootTime,
-    /// A finding of the last survey has lost a member.
+    /// A finding of the last survey has lost a member, or somebody waits for the next.
     stale: bool,
+}
+
+impl Survey {
+    /// The next look is to be soon.
+    pub(in crate::engine) fn soon(&mut self) {
+        self.stale = true;
+    }
 }
 
 /// What a helper is: its kind and program.
@@ -213,7 +220,7 @@ impl Step<'_> {
         let Engine { stale, duplicates, build_servers, .. } = &mut *self.engine;
         // All three are to forget it.
         if stale.forget(process) | duplicates.forget(process) | build_servers.forget(process) {
-            self.engine.survey.stale = true;
+            self.engine.survey.soon();
         }
     }
 

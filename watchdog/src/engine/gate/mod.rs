@@ -270,6 +270,11 @@ impl Gate {
         self.leases.get(&process).map(|held| &held.lease)
     }
 
+    /// When the subagent ended to which a helper belongs that was started at this moment, as far as hooks tell.
+    pub(super) fn finished_subagent(&self, session: SessionId, started: BootTime) -> Option<BootTime> {
+        self.subagents.finished(session, started)
+    }
+
     /// How long until something here is due: an end of somebody's patience.
     pub(super) fn due(&self, now: BootTime) -> Option<Duration> {
         self.line.iter().map(|(_, waiter)| waiter.deadline.since(now)).min()
