@@ -77,6 +77,7 @@ impl Chronicle {
             | Happening::Died { .. }
             | Happening::Reconciled { .. }
             | Happening::Reclaim { .. }
+            | Happening::Denied { .. }
             | Happening::MemoryStep { .. } => None,
         };
         // An agent may be found long after it began, which its record tells beside this.
