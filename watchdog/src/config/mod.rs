@@ -1,6 +1,7 @@
 //! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
 
 mod candidates;
+mod denied;
 mod detect;
 mod gate;
 mod globs;
@@ -10,6 +11,7 @@ mod reader;
 mod values;
 
 pub use candidates::Candidates;
+pub use denied::denied_names;
 pub use detect::{Duplicates, External, Fanout, Stale};
 pub use gate::{Bounds, Gate, NoRate, Rate, Ungated};
 pub use globs::{GlobError, Globs};

@@ -13,14 +13,14 @@ mod words;
 mod wrapped;
 
 pub use identity::{Identity, identity, shell_command};
-pub(crate) use program::{AGENT_RUNTIMES, Program};
+pub(crate) use program::{AGENT_RUNTIMES, Program, Runtime};
 pub use redact::Redactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
     multiplexer, serves, starts_container, user_daemon,
 };
 
-use self::program::{Runtime, base_name};
+use self::program::base_name;
 use super::input::Image;
 use crate::api::ProcessKind;
 

@@ -80,7 +80,8 @@ impl Redactor {
                 | KernelEvent::Oom(_)
                 | KernelEvent::Signal(_)
                 | KernelEvent::MemoryStep(_)
-                | KernelEvent::Reclaim(_),
+                | KernelEvent::Reclaim(_)
+                | KernelEvent::Denied(_),
             )
             | Input::Lost(_)
             | Input::Samples(_)
