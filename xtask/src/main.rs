@@ -7,6 +7,8 @@ mod eval;
 mod fuzz;
 mod output;
 mod privilege;
+#[cfg(any(feature = "bench", feature = "eval"))]
+mod quantile;
 mod run;
 mod test;
 mod test_guests;
