@@ -27,6 +27,7 @@ kinds! { ALL, kind: Entry {
     Entry::Told(_, Input::Kernel(KernelEvent::Signal(_))) => "signal",
     Entry::Told(_, Input::Kernel(KernelEvent::MemoryStep(_))) => "memory step",
     Entry::Told(_, Input::Kernel(KernelEvent::Reclaim(_))) => "reclaim",
+    Entry::Told(_, Input::Kernel(KernelEvent::Denied(_))) => "denied",
     Entry::Told(_, Input::Lost(_)) => "lost",
     Entry::Told(_, Input::Scan(_)) => "scan",
     Entry::Told(_, Input::Samples(_)) => "samples",
