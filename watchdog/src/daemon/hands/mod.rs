@@ -20,6 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) use inspector::Look;
 pub(super) use prober::Probe;
 pub(super) use tracer::Order;
+#[cfg(test)]
+pub(super) use warden::grant;
 pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
