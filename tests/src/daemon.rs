@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use watchdog::api::{Event, Events, Finding, Findings, Status, Tree};
+use watchdog::api::{Event, Events, Finding, Findings, Queue, Status, Tree};
 
 use crate::binaries::binaries;
 use crate::look::Look;
@@ -361,6 +361,27 @@ impl Daemon {
         }
         let _ = writeln!(text, "--- the daemon's log\n{}", self.log());
         text
+    }
+
+    /// The words that start the stage's agent with this script, as root, through this daemon's gate.
+    #[must_use]
+    pub fn launch(&self, stage: &Stage, options: &[&str], script: &str) -> Vec<String> {
+        let agent = stage.directory().join(stage.agent_name()).display().to_string();
+        let mut words = vec![self.files.watchdogctl.display().to_string(), "--socket".to_owned()];
+        words.extend([self.socket().display().to_string(), "launch".to_owned()]);
+        words.extend(options.iter().map(|option| (*option).to_owned()));
+        words.extend(["--".to_owned(), agent]);
+        words.extend(script.split_whitespace().map(str::to_owned));
+        words
+    }
+
+    /// What the gate shows.
+    ///
+    /// # Panics
+    /// As [`Daemon::look`].
+    #[must_use]
+    pub fn queue(&self) -> Queue {
+        serde_json::from_value(self.get("/v1/queue")).expect("a queue")
     }
 
     /// `watchdogctl --json ARGUMENTS` against this daemon, as root.

@@ -5,10 +5,12 @@
 //! asserted, so a change that moves a field fails to compile rather than reads garbage.
 #![no_std]
 
+mod gate;
 mod lineage;
 mod offsets;
 mod record;
 
+pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, Recount};
 pub use lineage::{Lineage, LineageFlags, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};
 pub use record::{

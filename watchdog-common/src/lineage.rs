@@ -51,7 +51,12 @@ pub struct Tracked {
     /// `signal->maxrss` at the last exec, in pages. The kernel carries the peak of the image before the exec over into
     /// it (fs/exec.c, `exec_mmap`), so a peak at or below this value says nothing about the program that runs now.
     pub inherited_peak: u64,
+    /// The key in `GATED` of the session in which the process is counted among the living; 0 for none. Children inherit it,
+    /// and are counted there too. Not always that of the lineage's root: for a moment, when a process becomes a root itself.
+    pub counted: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<Lineage>() == 32);
-const _: () = assert!(size_of::<Tracked>() == 48);
+const _: () = assert!(size_of::<Tracked>() == 56);

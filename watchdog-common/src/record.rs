@@ -29,12 +29,25 @@ pub enum RecordKind {
     MemoryStep = 6,
     /// [`ReclaimRecord`]
     Reclaim = 7,
+    /// [`ForkDeniedRecord`](crate::ForkDeniedRecord)
+    ForkDenied = 8,
+    /// [`ExecDeniedRecord`](crate::ExecDeniedRecord)
+    ExecDenied = 9,
 }
 
 impl RecordKind {
     /// Every kind, in the order of their values.
-    pub const ALL: [Self; 7] =
-        [Self::Fork, Self::Exec, Self::Exit, Self::Oom, Self::Signal, Self::MemoryStep, Self::Reclaim];
+    pub const ALL: [Self; 9] = [
+        Self::Fork,
+        Self::Exec,
+        Self::Exit,
+        Self::Oom,
+        Self::Signal,
+        Self::MemoryStep,
+        Self::Reclaim,
+        Self::ForkDenied,
+        Self::ExecDenied,
+    ];
 
     /// The kind with this value, if there is one.
     #[must_use]
@@ -49,9 +62,9 @@ pub struct LossCause;
 
 impl LossCause {
     /// The `TRACKED` map had no room: the process and its descendants are known to /proc only.
-    pub const MAP_FULL: u32 = 8;
+    pub const MAP_FULL: u32 = 10;
     /// Slots of the counter array; 0 is unused.
-    pub const SLOTS: usize = 9;
+    pub const SLOTS: usize = 11;
 }
 
 /// The start of every record.

@@ -1,18 +1,20 @@
 //! The only writer of the rings.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{bpf_get_smp_processor_id, generated},
     maps::RingBuf,
 };
 use watchdog_common::{
-    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS,
+    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS,
     OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
 };
 
 use crate::{
     maps::{ExecScratch, LAST_NOTICE, LIFECYCLE, LOST, MEMORY},
-    task::Task,
+    task::{self, Task},
 };
 
 /// What goes into a ring.
@@ -32,7 +34,7 @@ macro_rules! records {
     };
 }
 
-records!(ForkRecord, ExitRecord, SignalRecord, OomRecord, MemoryStepRecord, ReclaimRecord);
+records!(ForkRecord, ExitRecord, SignalRecord, OomRecord, MemoryStepRecord, ReclaimRecord, ForkDeniedRecord);
 
 /// Rings, as indices of [`LAST_NOTICE`].
 const OF_LIFECYCLE: u32 = 0;
@@ -63,6 +65,30 @@ pub fn now() -> u64 {
 #[inline(always)]
 pub fn lifecycle<T: Record>(record: &T) {
     send(&LIFECYCLE, record, notice(OF_LIFECYCLE, record.header().at));
+}
+
+/// Sends that a process was not let execute a file. The path goes into the ring straight away: it is too long for the
+/// stack.
+#[inline(always)]
+pub fn exec_denied(leader: Task, bprm: *const c_void, killed: bool) {
+    let header = header(RecordKind::ExecDenied, leader);
+    match LIFECYCLE.reserve::<ExecDeniedRecord>(0) {
+        Some(mut entry) => {
+            let record = entry.as_mut_ptr();
+            // SAFETY: the ring's room for one record; every byte of it is written before it is submitted.
+            unsafe {
+                (&raw mut (*record).header).write(header);
+                (&raw mut (*record).ppid).write(leader.parent().tgid());
+                (&raw mut (*record).killed).write(killed as u32);
+                (&raw mut (*record).comm).write(leader.comm());
+                let path = &mut *(&raw mut (*record).path);
+                path[0] = 0;
+                task::read_path(bprm, path);
+            }
+            entry.submit(notice(OF_LIFECYCLE, header.at));
+        }
+        None => lost(RecordKind::ExecDenied as u32),
+    }
 }
 
 /// Sends a record about life and death that the reader is to have at once.
@@ -105,7 +131,7 @@ pub fn exec(scratch: &ExecScratch) {
 /// Counts a loss, in a slot of [`LossCause`].
 #[inline(always)]
 pub fn lost(slot: u32) {
-    const { assert!(RecordKind::Reclaim as u32 <= LossCause::MAP_FULL) };
+    const { assert!((RecordKind::ExecDenied as u32) < LossCause::MAP_FULL) };
     if let Some(slots) = LOST.get_ptr_mut(0) {
         // SAFETY: the counters are this CPU's own, and preemption is off.
         if let Some(count) = unsafe { (*slots).get_mut(slot as usize) } {

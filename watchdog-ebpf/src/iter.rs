@@ -14,6 +14,22 @@ pub struct TaskIterator {
     task: *const c_void,
 }
 
+impl TaskIterator {
+    /// The task that it has come to; null at the end.
+    #[inline(always)]
+    pub fn task(&self) -> Task {
+        Task::from_argument(self.task)
+    }
+
+    /// Appends a value to what the reader gets. A buffer that is full ends the read, and the next one begins with this task
+    /// again.
+    #[inline(always)]
+    pub fn write<T: Copy>(&self, value: &T) {
+        // SAFETY: `seq` is the iterator's own file; the verifier knows the types, and that the value is whole.
+        unsafe { bpf_seq_write((*self.meta).seq, (&raw const *value).cast(), size_of::<T>() as u32) };
+    }
+}
+
 /// `struct bpf_iter_meta` (include/linux/bpf.h).
 #[repr(C)]
 struct Meta {
@@ -31,7 +47,8 @@ struct Meta {
 #[unsafe(link_section = "iter/task")]
 pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
     // SAFETY: the kernel hands over a context of this layout; the verifier knows the types behind it.
-    let (meta, task) = unsafe { ((*ctx).meta, Task::from_argument((*ctx).task)) };
+    let iterator = unsafe { &*ctx };
+    let task = iterator.task();
     if task.is_null() {
         return 0;
     }
@@ -63,8 +80,6 @@ pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
         reserved: 0,
         comm: leader.comm(),
     };
-    // A buffer that is full ends the read, and the next one begins with this task again.
-    // SAFETY: `seq` is the iterator's own file, and the record lives on the stack.
-    unsafe { bpf_seq_write((*meta).seq, (&raw const record).cast(), size_of::<SampleRecord>() as u32) };
+    iterator.write(&record);
     0
 }

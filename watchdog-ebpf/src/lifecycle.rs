@@ -10,7 +10,7 @@ use watchdog_common::{
 };
 
 use crate::{
-    emit,
+    emit, gate,
     maps::{CANDIDATES, ExecScratch, SCRATCH, TRACK_EVERY_EXEC, TRACKED},
     task::{self, Task},
 };
@@ -30,7 +30,7 @@ pub fn tracked(tgid: u32, leader: Task) -> Option<&'static mut Tracked> {
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, all versions. It fires before the child can run.
 ///
 /// Cost: an untracked process's fork is three loads and one look-up; a new thread two loads. A tracked fork adds an
-/// insert and a record.
+/// insert and a record; in a gated session a look-up and an addition more.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
     let parent = Task::from_argument(ctx.arg::<*const c_void>(0));
@@ -51,8 +51,11 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
         depth: entry.lineage.depth + 1,
         flags: (entry.lineage.flags & LineageFlags::PROVISIONAL) | LineageFlags::FORKED,
     };
-    // Tracked before it is announced: whoever reads the record finds the entry.
-    track(&ctx, child, lineage, 0);
+    let counted = entry.counted;
+    // Tracked before it is announced: whoever reads the record finds the entry. Counted only if its exit will be seen.
+    if track(&ctx, child, lineage, 0, counted) {
+        gate::enter(counted);
+    }
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
     emit::lifecycle(&record);
     Some(())
@@ -75,17 +78,20 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
     // SAFETY: one per CPU, and preemption is off.
     let scratch = unsafe { &mut *SCRATCH.get_ptr_mut(0)? };
     let tgid = task.tgid();
-    match tracked(tgid, task) {
-        Some(entry) if entry.lineage.flags & LineageFlags::WITNESS == 0 => {
-            let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
+    let member = tracked(tgid, task).filter(|entry| entry.lineage.flags & LineageFlags::WITNESS == 0);
+    let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
+    let denies = gate::kills_denied();
+    let names = if denies || member.is_none() { Names::of(&scratch.text[..PATH_MAX]) } else { Names::NONE };
+    let killed = denies && gate::killed_at_exec(member.as_deref(), task, bprm, names.last);
+    match member {
+        Some(entry) => {
             entry.lineage.flags &= !LineageFlags::FORKED;
             entry.inherited_peak = task.process().maxrss();
             announce_exec(scratch, task, entry.lineage, path_len);
         }
         // A witness that becomes an agent is one: a shell that was told to `exec` it.
-        _ => {
-            let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
-            if !may_be_agent(&scratch.text[..PATH_MAX]) {
+        None => {
+            if killed || !names.may_be_agents() {
                 return None;
             }
             let lineage = Lineage {
@@ -96,7 +102,7 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
                 depth: 0,
                 flags: LineageFlags::PROVISIONAL,
             };
-            track(&ctx, task, lineage, task.process().maxrss());
+            track(&ctx, task, lineage, task.process().maxrss(), 0);
             announce_exec(scratch, task, lineage, path_len);
         }
     }
@@ -161,6 +167,7 @@ fn exited(task: Task) -> Option<()> {
         return None;
     }
     entry.lineage.flags = flags | LineageFlags::EXITED;
+    gate::leave(entry.counted);
     let (inherited_peak, is_root) = (entry.inherited_peak, entry.lineage.root == tgid);
     let process = task.process();
     let record = ExitRecord {
@@ -184,16 +191,18 @@ fn exited(task: Task) -> Option<()> {
     Some(())
 }
 
-/// Enters a process into the map, or counts that there was no room.
+/// Enters a process into the map; `false`, and counted, where there was no room.
 #[inline(always)]
-fn track(ctx: &BtfTracePointContext, leader: Task, lineage: Lineage, inherited_peak: u64) {
+fn track(ctx: &BtfTracePointContext, leader: Task, lineage: Lineage, inherited_peak: u64, counted: u32) -> bool {
     let tgid = leader.tgid();
-    let value = Tracked { lineage, start: leader.start(), inherited_peak };
-    if TRACKED.insert(tgid, value, 0).is_err() {
+    let value = Tracked { lineage, start: leader.start(), inherited_peak, counted, reserved: 0 };
+    let fits = TRACKED.insert(tgid, value, 0).is_ok();
+    if !fits {
         emit::lost(LossCause::MAP_FULL);
         // Rare, and worth a line; when it comes in numbers, the log's one page drops the rest.
         warn!(ctx, "no room to track process {} of session {}", tgid, lineage.root);
     }
+    fits
 }
 
 /// Fills in the rest of the record behind a path that is already there, and sends it.
@@ -226,23 +235,38 @@ fn read_argv(text: &mut [u8], at: usize, start: u64, len: usize) -> usize {
     if copied == 0 { len } else { 0 }
 }
 
-/// Whether the path's last component, or the one before it, is the name of a possible agent.
-#[inline(always)]
-fn may_be_agent(path: &[u8]) -> bool {
-    if TRACK_EVERY_EXEC.get(0).is_some_and(|every| *every != 0) {
-        return true;
-    }
-    let mut last = FNV_OFFSET;
-    let mut before = FNV_OFFSET;
-    for &byte in path {
-        match byte {
-            0 => break,
-            b'/' => {
-                before = last;
-                last = FNV_OFFSET;
+/// The hashes of a path's last two components.
+#[derive(Clone, Copy)]
+struct Names {
+    last: u64,
+    before: u64,
+}
+
+impl Names {
+    /// Nobody asked.
+    const NONE: Self = Self { last: FNV_OFFSET, before: FNV_OFFSET };
+
+    #[inline(always)]
+    fn of(path: &[u8]) -> Self {
+        let mut names = Self::NONE;
+        for &byte in path {
+            match byte {
+                0 => break,
+                b'/' => {
+                    names.before = names.last;
+                    names.last = FNV_OFFSET;
+                }
+                byte => names.last = name_hash_step(names.last, byte),
             }
-            byte => last = name_hash_step(last, byte),
         }
+        names
     }
-    CANDIDATES.get_ptr(last).is_some() || CANDIDATES.get_ptr(before).is_some()
+
+    /// Whether one of the two is the name of a possible agent, or every exec is one's.
+    #[inline(always)]
+    fn may_be_agents(self) -> bool {
+        TRACK_EVERY_EXEC.get(0).is_some_and(|every| *every != 0)
+            || CANDIDATES.get_ptr(self.last).is_some()
+            || CANDIDATES.get_ptr(self.before).is_some()
+    }
 }

@@ -4,14 +4,17 @@
 //! Read [`maps`] for what is remembered, [`lifecycle`] for the heart of it, and [`task`] for how one object reads the
 //! structures of kernels that lay them out differently.
 //!
-//! All programs are BTF tracepoints (`tp_btf`) or iterators: they take pointers to kernel structures whose types the
+//! All programs are BTF tracepoints (`tp_btf`), iterators, or (only in [`gate`]) LSM hooks: they take pointers to kernel structures whose types the
 //! verifier knows. Where a tracepoint's arguments differ between kernels there is a program for each form, and userspace
 //! loads the one whose arity is in the kernel's BTF.
 #![no_std]
+// The kernel counts across CPUs with an instruction for which there is no word in stable Rust: see `gate::add`.
+#![feature(asm_experimental_arch)]
 #![no_main]
 
 mod death;
 mod emit;
+mod gate;
 mod iter;
 mod lifecycle;
 mod maps;

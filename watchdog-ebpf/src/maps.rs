@@ -4,9 +4,9 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, LossCause, PATH_MAX, Tracked};
+use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount, Tracked};
 
-/// Who is tracked, by tgid: 48 bytes of value and some 60 of overhead each.
+/// Who is tracked, by tgid: 56 bytes of value and some 60 of overhead each.
 ///
 /// Preallocated, so that an insert in a fork cannot fail for want of memory, only for want of room (which is counted).
 /// Userspace sets the size at load: `[tracking] max_processes`. A freed element may be used again at once, so every
@@ -23,7 +23,29 @@ pub static CANDIDATES: HashMap<u64, u8> = HashMap::with_max_entries(4_096, 0);
 #[map]
 pub static TRACK_EVERY_EXEC: Array<u32> = Array::with_max_entries(1, 0);
 
-/// fork, exec, exit, signals and the OOM killer: about 8,000 forks or 1,500 execs before anything is lost.
+/// Gated sessions with what lives of them, by a number that no other session ever has: 32 bytes of value. A host has memory
+/// for fewer sessions than there is room for here.
+#[map]
+pub static GATED: HashMap<u32, Gated> = HashMap::with_max_entries(4_096, 0);
+
+/// What `recount` is to do when it is read next.
+#[map]
+pub static RECOUNT: Array<Recount> = Array::with_max_entries(1, 0);
+
+/// Names of agents that are not let start past the gate, as [`watchdog_common::name_hash`]; the value is not used.
+#[map]
+pub static DENIED: HashMap<u64, u8> = HashMap::with_max_entries(4_096, 0);
+
+/// One switch: not 0 when what is in [`DENIED`] is killed as it comes out of its exec. Stays 0 where an LSM program refuses
+/// the exec instead.
+#[map]
+pub static KILL_DENIED: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Whether LSM programs work here: the process whose next thread is to be counted (slot 0), and the count (slot 1).
+#[map]
+pub static LSM_TRIAL: Array<u32> = Array::with_max_entries(2, 0);
+
+/// fork, exec, exit, signals, refusals and the OOM killer: about 8,000 forks or 1,500 execs before anything is lost.
 ///
 /// The daemon maps each page of a ring twice, and both count as its memory, so this is as large as its budget allows.
 #[map]

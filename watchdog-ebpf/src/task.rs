@@ -257,6 +257,23 @@ pub fn read_path(bprm: *const c_void, to: &mut [u8]) -> usize {
     if read > 0 { read as usize - 1 } else { 0 }
 }
 
+/// Bytes of a path that [`read_path_part`] gives at once.
+pub const PATH_PART: usize = 128;
+
+/// Copies one part of the path out of a `struct linux_binprm`, with a NUL behind it. Returns whether there may be more.
+#[inline(always)]
+pub fn read_path_part(bprm: *const c_void, number: usize, to: &mut [u8; PATH_PART + 1]) -> bool {
+    let part = read_pointer(bprm, offset!(bprm_filename)).wrapping_byte_add(number * PATH_PART);
+    // SAFETY: the helper writes at most as many bytes as it is told, and reads only what is mapped.
+    let read = unsafe {
+        aya_ebpf::helpers::generated::bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), to.len() as u32, part)
+    };
+    if read <= 0 {
+        to[0] = 0;
+    }
+    read > PATH_PART as i64
+}
+
 /// `si_code` of a `struct kernel_siginfo`, which may also be one of two special addresses instead.
 #[inline(always)]
 pub fn signal_code(info: u64) -> i32 {

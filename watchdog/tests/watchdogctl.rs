@@ -2,97 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::thread;
+mod fake_daemon;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rstest::rstest;
-use tempfile::TempDir;
 
-/// A socket at which a thread answers each connection with what `answer` makes of its request.
-struct Server {
-    directory: TempDir,
-}
-
-impl Server {
-    fn start(answer: impl Fn(&str, &mut UnixStream) + Send + 'static) -> Self {
-        let server = Self { directory: tempfile::tempdir().unwrap() };
-        let listener = UnixListener::bind(server.socket()).unwrap();
-        // It ends with the test's process: no connection ever comes after the directory is gone.
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let request = read_request(&stream);
-                answer(&request, &mut stream);
-            }
-        });
-        server
-    }
-
-    /// One that gives these bytes to every request, and closes.
-    fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        let bytes = bytes.into();
-        Self::start(move |_, stream| {
-            // The client may have given up on what came so far.
-            let _ = stream.write_all(&bytes);
-        })
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("control.sock")
-    }
-}
-
-/// The request line, and the body behind a space.
-fn read_request(stream: &UnixStream) -> String {
-    let mut reader = BufReader::new(stream);
-    let mut request = String::new();
-    reader.read_line(&mut request).unwrap();
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).unwrap();
-        let header = header.trim_end().to_ascii_lowercase();
-        if header.is_empty() {
-            break;
-        }
-        if let Some(value) = header.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    format!("{} {}", request.trim_end(), String::from_utf8(body).unwrap()).trim_end().to_owned()
-}
-
-fn http(status: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
-}
-
-/// The head of a stream, and these lines as one chunk each.
-fn stream_of(lines: &[&str]) -> String {
-    let chunks = lines.iter().map(|line| format!("{:x}\r\n{line}\n\r\n", line.len() + 1));
-    format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}", chunks.collect::<String>())
-}
-
-fn ctl(socket: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogctl"));
-    command.arg("--socket").arg(socket).args(arguments).stdin(Stdio::null());
-    command.env_remove("WATCHDOG_SOCKET").env("TZ", "UTC");
-    command
-}
-
-fn run(socket: &Path, arguments: &[&str]) -> (i32, String, String) {
-    parts(ctl(socket, arguments).output().unwrap())
-}
-
-fn parts(output: Output) -> (i32, String, String) {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
+use fake_daemon::{Server, ctl, http, parts, run, stream_of};
 
 const STATUS: &str = r#"{"version":"0.1.0","pid":812,"started_at":"2026-01-02T09:55:00.000Z","degraded":false,
 "tracking":{"kernel_events":true,"close_watch":false},"capabilities":[],

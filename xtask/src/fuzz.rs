@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Executable, Kind, cargo, executables, target_directory, workspace};
+use crate::output::output;
 
 /// `cargo xtask fuzz [TARGET] [--seconds N]`
 #[derive(clap::Args)]
@@ -73,8 +74,7 @@ fn build(target: Option<&str>) -> Result<Vec<Executable>> {
 
 /// The triple that this machine's compiler builds for.
 fn host() -> Result<String> {
-    let output = Command::new("rustc").arg("-vV").current_dir(workspace()).output().context("running rustc")?;
-    let text = String::from_utf8(output.stdout).context("rustc's version is not UTF-8")?;
+    let text = output(Command::new("rustc").arg("-vV").current_dir(workspace()))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc does not say what it builds for")?.to_owned())
 }

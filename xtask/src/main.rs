@@ -5,7 +5,10 @@ mod build_ebpf;
 mod cargo;
 mod eval;
 mod fuzz;
+mod output;
 mod privilege;
+#[cfg(any(feature = "bench", feature = "eval"))]
+mod quantile;
 mod run;
 mod test;
 mod test_guests;

@@ -77,7 +77,7 @@ pub struct SessionMemory {
     pub profile: String,
     /// Its agent's user.
     pub uid: u32,
-    /// anon + shmem + swap of all its processes, with what they share counted once.
+    /// As in `GET /v1/tree`: what is charged to nobody does not count.
     pub memory_bytes: u64,
     /// Its living processes.
     pub processes: u64,

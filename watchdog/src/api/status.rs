@@ -69,7 +69,7 @@ pub struct Counts {
     pub zombies: u64,
     /// Open findings.
     pub findings_open: u64,
-    /// anon + shmem + swap of all sessions, with what a tree shares counted once.
+    /// anon + shmem + swap of all sessions, with what a tree shares counted once: the sum of what `GET /v1/tree` shows.
     pub memory_bytes: u64,
 }
 

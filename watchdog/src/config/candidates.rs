@@ -94,7 +94,7 @@ fn name_in_comm(glob: &str) -> Option<Vec<u8>> {
 }
 
 /// Writes out `{a,b}`; braces inside braces stay, and are no literal.
-fn expanded(glob: &str) -> Vec<String> {
+pub(super) fn expanded(glob: &str) -> Vec<String> {
     let Some((before, rest)) = glob.split_once('{') else { return vec![glob.to_owned()] };
     let Some((choices, after)) = rest.split_once('}').filter(|(choices, _)| !choices.contains(['{', '\\', '['])) else {
         return vec![glob.to_owned()];
@@ -104,7 +104,7 @@ fn expanded(glob: &str) -> Vec<String> {
     choices.flat_map(|choice| ends.iter().map(move |end| format!("{before}{choice}{end}"))).collect()
 }
 
-fn is_literal(component: &str) -> bool {
+pub(super) fn is_literal(component: &str) -> bool {
     !component.is_empty() && !component.contains(['*', '?', '[', ']', '{', '}', '\\', '!'])
 }
 

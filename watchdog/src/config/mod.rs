@@ -1,6 +1,7 @@
 //! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
 
 mod candidates;
+mod denied;
 mod detect;
 mod gate;
 mod globs;
@@ -10,6 +11,7 @@ mod reader;
 mod values;
 
 pub use candidates::Candidates;
+pub use denied::denied_names;
 pub use detect::{Duplicates, External, Fanout, Stale};
 pub use gate::{Bounds, Gate, NoRate, Rate, Ungated};
 pub use globs::{GlobError, Globs};
@@ -128,6 +130,14 @@ pub enum Sensitivity {
     Normal,
     /// Three fifths of that.
     High,
+}
+
+impl Config {
+    /// The profile of this name.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == name)
+    }
 }
 
 impl Leaks {

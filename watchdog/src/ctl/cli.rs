@@ -6,6 +6,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use super::adopt::Target;
+use super::launch;
+use crate::config::Size;
+use crate::host::meminfo;
 
 /// Shows which processes belong to which AI agent, what they cost in memory, and what was left behind.
 #[derive(Debug, Parser)]
@@ -42,6 +45,7 @@ Exit codes:
   69  the daemon is not reachable
   75  refused for now: try again later
   77  not permitted
+`launch` gives those of the command it starts, and 126 or 127 where that cannot be executed or is not there.
 
 Another user than root sees and acts on that user's processes only.
 Colours are used on a terminal only, and not with NO_COLOR=1, CLICOLOR=0 or TERM=dumb.";
@@ -143,6 +147,10 @@ Examples:
         state_dir: PathBuf,
     },
 
+    /// Asks the gate, waits in the queue if it must, and becomes CMD
+    #[command(after_help = launch::HELP)]
+    Launch(launch::Options),
+
     /// Marks a process or a session as meant to stay: it is never an orphan again
     #[command(after_help = "\
 A plain number is the pid of a process of a session, or else the number of a session. If it is both, the process is
@@ -224,8 +232,19 @@ fn session(text: &str) -> Result<u64, String> {
     }
 }
 
+/// An amount of memory, in bytes.
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) => Ok(bytes.0),
+        share @ Size::PercentOfHost(_) => {
+            let host = meminfo::host_memory().map_err(|error| error.to_string())?;
+            Ok(share.on_host(host.total).0)
+        }
+    }
+}
+
 /// A span, in whole seconds at least.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "a span is a whole number and its unit: 30s, 5m, 2h or 1d".to_owned();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
     let seconds = match unit {

@@ -57,6 +57,7 @@ fn help_of_the_whole() {
       findings    What was found, with the evidence: orphans, detached and abandoned processes
       history     What happened, as far back as it is remembered: sessions, findings, deaths, actions
       postmortem  The last minutes before the host or the daemon went down: who grew, who was left behind, what was killed
+      launch      Asks the gate, waits in the queue if it must, and becomes CMD
       adopt       Marks a process or a session as meant to stay: it is never an orphan again
       explain     Why a process or a session died, or why it was found
       replay      Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
@@ -76,6 +77,7 @@ fn help_of_the_whole() {
       69  the daemon is not reachable
       75  refused for now: try again later
       77  not permitted
+    `launch` gives those of the command it starts, and 126 or 127 where that cannot be executed or is not there.
 
     Another user than root sees and acts on that user's processes only.
     Colours are used on a terminal only, and not with NO_COLOR=1, CLICOLOR=0 or TERM=dumb.
@@ -248,6 +250,47 @@ fn help_of_doctor() {
     Examples:
       sudo watchdogctl doctor
       sudo watchdogctl doctor --json | jq '.capabilities[] | select(.on | not)'
+    ");
+}
+
+#[test]
+fn help_of_launch() {
+    insta::assert_snapshot!(help(&["launch"]), @r"
+    Asks the gate, waits in the queue if it must, and becomes CMD
+
+    Usage: watchdogctl launch [OPTIONS] -- <CMD>...
+
+    Arguments:
+      <CMD>...  The command with its arguments
+
+    Options:
+          --profile <P>    The profile whose bounds hold; otherwise the one that recognises CMD
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+          --priority <N>   Higher goes first: -100 to 100 [default: 0]
+          --timeout <D>    Gives up after this time in the queue, such as 30s or 5m; restarts of the daemon count
+          --no-wait        Gives up at once where it would have to wait
+          --fail-open      Starts CMD without the gate when there is no daemon, or it went away for 5 s
+          --memory <SIZE>  What the session is expected to take, such as 800MiB or 10% of RAM; otherwise what is configured or learned
+          --env <K=V>      Sets a variable, whatever it was set to before; may be given several times
+          --retries <N>    When CMD fails, or the launch is refused, launches it again, as many times; a small supervisor stays for that
+          --backoff <D>    Before the first retry; twice as long before each further one, up to 5m [default: 5s]
+      -h, --help           Print help
+
+    CMD replaces this program: terminal, directory, environment, descriptors, signals and exit status are its own, and
+    nothing stays behind, unless --retries asks for it. The profile's variables are set where they are not set already; of
+    NODE_OPTIONS, JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS those options are added that are not given. While it waits, a
+    daemon that is restarted keeps its place.
+
+    A refusal is told on standard error, with --json as one JSON document: reason, detail, retry_after_seconds. Exit codes
+    besides those of CMD: 2 no such profile; 69 no daemon; 75 refused; 77 not permitted; 126 CMD cannot be executed; 127 there
+    is no such command (no place is asked for then).
+
+    Examples:
+      watchdogctl launch -- claude
+      watchdogctl launch --profile my-agent --timeout 10m --memory 2GiB -- ./my-agent --task 7
+      watchdogctl launch --no-wait --json -- claude -p 'fix it' 2> refusal.json
+      watchdogctl launch --retries 3 --backoff 10s -- claude -p 'fix it'
     ");
 }
 

@@ -92,9 +92,22 @@ impl Client {
     /// # Errors
     /// When the daemon is not reachable or refuses.
     pub(crate) async fn follow(&self, path: &str) -> Result<Lines, Failure> {
-        let request = format!("GET {path}");
+        self.stream(Method::GET, path, Bytes::new()).await
+    }
+
+    /// `POST path` with `body` as JSON, whose answer goes on
+    ///
+    /// # Errors
+    /// When the daemon is not reachable or refuses.
+    pub(crate) async fn post_and_follow(&self, path: &str, body: &impl Serialize) -> Result<Lines, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::Usage(error.to_string()))?;
+        self.stream(Method::POST, path, body.into()).await
+    }
+
+    async fn stream(&self, method: Method, path: &str, body: Bytes) -> Result<Lines, Failure> {
+        let request = format!("{method} {path}");
         let beginning = async {
-            let answer = self.send(Method::GET, path, Bytes::new()).await?;
+            let answer = self.send(method, path, body).await?;
             let status = answer.status();
             if status.is_success() {
                 return Ok(answer.into_body());
@@ -169,13 +182,18 @@ impl Client {
         };
         match status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
+            StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Failure::Busy(reason),
             _ => Failure::No(reason),
         }
     }
 
     fn unreachable(&self, why: String, next: String) -> Failure {
-        Failure::Unreachable { socket: self.socket.clone(), why, next }
+        Failure::Unreachable { socket: self.socket.clone(), why, next, was_there: false }
+    }
+
+    fn gone(&self, why: String, next: String) -> Failure {
+        Failure::Unreachable { socket: self.socket.clone(), why, next, was_there: true }
     }
 
     /// The connection ended, or what came is no HTTP.
@@ -186,7 +204,7 @@ impl Client {
         }
         let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
         let why = format!("it went away before its answer was complete ({cause})");
-        self.unreachable(why, "Its log, or `journalctl -u agent-watchdog`, may tell why; then try again.".into())
+        self.gone(why, "Its log, or `journalctl -u agent-watchdog`, may tell why; then try again.".into())
     }
 
     fn no_connection(&self, error: &io::Error) -> Failure {
@@ -220,7 +238,7 @@ impl Lines {
     pub(crate) async fn next(&mut self) -> Result<String, Failure> {
         self.read_line().await?.ok_or_else(|| {
             let why = "it ended the stream of events".into();
-            self.client.unreachable(why, "It was stopped, or restarted: run the command again.".into())
+            self.client.gone(why, "It was stopped, or restarted: run the command again.".into())
         })
     }
 

@@ -38,6 +38,8 @@ pub(crate) enum Failure {
         why: String,
         /// What to do about it.
         next: String,
+        /// It took the request, and went away before its answer was complete.
+        was_there: bool,
     },
     /// The daemon is busy: the same request may succeed later.
     #[error("refused for now: {0}\nTry again later.")]
@@ -45,6 +47,12 @@ pub(crate) enum Failure {
     /// This user may not do that.
     #[error("not permitted: {0}")]
     Forbidden(String),
+    /// The command that was to be started is there, and cannot be executed.
+    #[error("{0}")]
+    NotExecutable(String),
+    /// The command that was to be started is not there.
+    #[error("{0}")]
+    NotFound(String),
     /// Standard output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
@@ -60,6 +68,8 @@ impl Failure {
             Self::Unreachable { .. } => 69,
             Self::Busy(_) => 75,
             Self::Forbidden(_) => 77,
+            Self::NotExecutable(_) => 126,
+            Self::NotFound(_) => 127,
         }
     }
 
@@ -94,6 +104,7 @@ mod tests {
             socket: "/run/agent-watchdog/control.sock".into(),
             why: "there is no such file".into(),
             next: "Start the daemon.".into(),
+            was_there: false,
         };
         insta::assert_snapshot!(failure.message(), @r"
         watchdogctl: the daemon is not reachable at /run/agent-watchdog/control.sock: there is no such file

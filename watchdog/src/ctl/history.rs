@@ -77,10 +77,10 @@ pub(super) fn unreadable(no_daemon: Failure, error: &ReadError) -> Failure {
         (_, ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Failure::Forbidden(format!("{error}\nWithout a daemon only root can read the history: use sudo."))
         }
-        (Failure::Unreachable { socket, why, next }, _) => {
+        (Failure::Unreachable { socket, why, next, was_there }, _) => {
             let file =
                 format!("Without it, {error}: if the history is elsewhere, name its directory with --state-dir.");
-            Failure::Unreachable { socket, why, next: format!("{next}\n{file}") }
+            Failure::Unreachable { socket, why, next: format!("{next}\n{file}"), was_there }
         }
         (failure, _) => failure,
     }

@@ -13,6 +13,7 @@ mod explain;
 mod failure;
 mod findings;
 mod history;
+mod launch;
 mod output;
 mod postmortem;
 mod replay;
@@ -54,36 +55,34 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
-    if let Command::Config(ConfigCommand::Check { file }) = &cli.command {
-        return config::check(file, output);
-    }
-    if let Command::Replay { file } = &cli.command {
-        return replay::run(file, output).map(|()| ExitCode::SUCCESS);
-    }
     let client = Client::new(cli.socket.clone());
+    match &cli.command {
+        Command::Status => wait(status::run(&client, output))?,
+        Command::Tree { session } => wait(tree::run(&client, *session, output))?,
+        Command::Events { follow: true, since } => wait(events::follow(&client, *since, output))?,
+        Command::Events { follow: false, since } => wait(events::run(&client, *since, output))?,
+        Command::Findings { all } => wait(findings::run(&client, *all, output))?,
+        Command::History { since, session, host, state_dir } => {
+            let wanted = history::Wanted { since: *since, session: *session, host: *host };
+            return wait(history::run(&client, state_dir, wanted, output));
+        }
+        Command::Postmortem { boot, state_dir } => wait(postmortem::run(&client, state_dir, *boot, output))?,
+        Command::Launch(options) => return Ok(launch::run(&client, cli.json, options)),
+        Command::Adopt { target } => wait(adopt::run(&client, *target, output))?,
+        Command::Explain { target } => wait(explain::run(&client, *target, output))?,
+        Command::Doctor => return wait(doctor::run(&client, crate::host::capability::probe(), output)),
+        Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
+        Command::Replay { file } => replay::run(file, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does what has to wait for the daemon, on this thread. Nothing is left of it afterwards: no thread, no descriptor.
+fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .map_err(|error| Failure::No(format!("cannot wait for input and output on this host: {error}")))?;
-    runtime.block_on(async {
-        match &cli.command {
-            Command::Status => status::run(&client, output).await?,
-            Command::Tree { session } => tree::run(&client, *session, output).await?,
-            Command::Events { follow: true, since } => events::follow(&client, *since, output).await?,
-            Command::Events { follow: false, since } => events::run(&client, *since, output).await?,
-            Command::Findings { all } => findings::run(&client, *all, output).await?,
-            Command::History { since, session, host, state_dir } => {
-                let wanted = history::Wanted { since: *since, session: *session, host: *host };
-                return history::run(&client, state_dir, wanted, output).await;
-            }
-            Command::Postmortem { boot, state_dir } => postmortem::run(&client, state_dir, *boot, output).await?,
-            Command::Adopt { target } => adopt::run(&client, *target, output).await?,
-            Command::Explain { target } => explain::run(&client, *target, output).await?,
-            Command::Doctor => return doctor::run(&client, crate::host::capability::probe(), output).await,
-            Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),
-            Command::Replay { file } => replay::run(file, output)?,
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+    runtime.block_on(work)
 }

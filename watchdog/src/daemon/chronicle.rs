@@ -79,6 +79,7 @@ impl Chronicle {
             | Happening::Breaker { .. }
             | Happening::Reconciled { .. }
             | Happening::Reclaim { .. }
+            | Happening::Denied { .. }
             | Happening::MemoryStep { .. } => None,
         };
         // An agent may be found long after it began, which its record tells beside this.

@@ -448,6 +448,7 @@ fn subject(input: &Input) -> Option<ProcessId> {
             KernelEvent::Signal(signal) => Some(signal.process),
             KernelEvent::MemoryStep(sample) => Some(sample.process),
             KernelEvent::Reclaim(reclaim) => Some(reclaim.process),
+            KernelEvent::Denied(denied) => Some(denied.process),
         },
         Input::Inspected(process, _)
         | Input::Containers(process, _)

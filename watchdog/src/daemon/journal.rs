@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::api::Event;
 use crate::engine::effect::{Happening, JournalEntry};
 use crate::engine::id::{BootTime, Uid};
-use crate::engine::input::{ExitStatus, Image};
+use crate::engine::input::{Attempt, ExitStatus, Image};
 use crate::engine::view::Viewer;
 
 /// Lines that wait for one follower at most: a follower that is slower than this loses events, not the daemon memory.
@@ -251,6 +251,28 @@ fn describe(what: &Happening) -> (&'static str, Map<String, Value>) {
             let seconds = *stalled_us as f64 / 1e6;
             ("reclaim", json!({ "stalled_seconds": seconds }))
         }
+        Happening::Denied { comm, what: Attempt::Fork { root, live, bound, refused } } => (
+            "denied",
+            json!({
+                "attempt": "fork",
+                "comm": comm,
+                "root_pid": root.pid.0,
+                "root_start_time": root.start_time.0,
+                "live": live,
+                "bound": bound,
+                "refused": refused,
+            }),
+        ),
+        Happening::Denied { comm, what: Attempt::Exec { ppid, path, killed } } => (
+            "denied",
+            json!({
+                "attempt": "exec",
+                "comm": comm,
+                "ppid": ppid.0,
+                "path": bounded(path, TEXT_BYTES),
+                "killed": killed,
+            }),
+        ),
         Happening::MemoryStep { memory_bytes } => ("memory_step", json!({ "memory_bytes": memory_bytes })),
     };
     (kind, members(detail))

@@ -158,6 +158,18 @@ fn every_happening_has_its_type_and_members() {
             json!({ "lost": 1, "added": 2, "removed": 3 }),
         ),
         (Happening::Reclaim { stalled_us: 1_500_000 }, "reclaim", json!({ "stalled_seconds": 1.5 })),
+        (
+            Happening::Denied { comm: text(), what: Attempt::Fork { root: process(2), live: 9, bound: 9, refused: 3 } },
+            "denied",
+            json!({
+                "attempt": "fork", "comm": "text", "root_pid": 2, "root_start_time": 20, "live": 9, "bound": 9, "refused": 3,
+            }),
+        ),
+        (
+            Happening::Denied { comm: text(), what: Attempt::Exec { ppid: Pid(2), path: text(), killed: true } },
+            "denied",
+            json!({ "attempt": "exec", "comm": "text", "ppid": 2, "path": "text", "killed": true }),
+        ),
         (Happening::MemoryStep { memory_bytes: 8 }, "memory_step", json!({ "memory_bytes": 8 })),
     ];
     for (what, kind, detail) in cases {

@@ -136,6 +136,7 @@ impl Metrics {
             KernelEvent::Signal(_) => "signal",
             KernelEvent::MemoryStep(_) => "memory_step",
             KernelEvent::Reclaim(_) => "reclaim",
+            KernelEvent::Denied(_) => "denied",
         };
         self.events.with_label_values(&[kind]).inc();
     }

@@ -9,8 +9,6 @@ use super::id::{BootTime, Bytes, ProcessId};
 use super::input::HostMemory;
 use crate::config::CloseWatch;
 
-/// The host is short of memory below this share of what it has.
-const SHORT_PERCENT: u64 = 10;
 /// A process whose growth would take all that is available within this time is a suspected runaway.
 const RUNAWAY_HORIZON: Duration = Duration::from_secs(60);
 /// Growth slower than this is not called one, however little there is. Bytes per second.
@@ -32,8 +30,7 @@ pub(super) struct CloseWatchState {
 impl Step<'_> {
     pub(super) fn host(&mut self, host: HostMemory) {
         self.engine.close_watch.host = host;
-        let short = host.total.0 > 0 && host.available.0 < host.total.0 / 100 * SHORT_PERCENT;
-        if short {
+        if host.is_short() {
             self.engine.close_watch.reason_seen = Some(self.now);
         }
         self.review_close_watch();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::deaths::Death;
 use super::gate::{Bounds, GateRecord, Granted, Peaks, Refused, SubagentDecision, Waits};
 use super::id::{BootTime, FindingId, Pid, ProcessId, SessionId};
-use super::input::{ExitStatus, Image, Lineage};
+use super::input::{Attempt, ExitStatus, Image, Lineage};
 use crate::api::Cause;
 
 /// One thing that the engine asks for.
@@ -195,6 +195,13 @@ pub enum Happening {
     Reclaim {
         /// Microseconds.
         stalled_us: u64,
+    },
+    /// A fork beyond a session's bound, or an exec past the gate, was refused by the kernel programs.
+    Denied {
+        /// The comm of who wanted to.
+        comm: String,
+        /// What.
+        what: Attempt,
     },
     /// A step of memory in close watch.
     MemoryStep {

@@ -10,8 +10,9 @@ use crate::api::{FindingKind, Severity};
 /// How many closed findings are remembered.
 const CLOSED_MAX: usize = 1_000;
 
-/// What makes two observations the same finding: its kind and whom it is about. For an orphan group that is the dead
-/// agent, for everything else the process itself.
+/// What makes two observations the same finding: its kind and whom it is about. For a group that is a process that stays
+/// the same while its members come and go: of orphans the dead agent, of a burst the agent, of others the one that was the
+/// oldest when the finding opened. For files that no process holds it is nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) kind: FindingKind,
@@ -26,6 +27,8 @@ pub(super) struct Observation {
     pub(super) session: Option<SessionId>,
     /// The process shown for the finding; of a group, its oldest top.
     pub(super) subject: ProcessId,
+    /// All that the evidence tells of one by one, or would if it listed them all.
+    pub(super) members: Vec<ProcessId>,
     /// Whose it is.
     pub(super) uid: Uid,
     /// When its cause happened; now for what became so by lasting.

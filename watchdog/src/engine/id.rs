@@ -102,6 +102,12 @@ impl Bytes {
         Self(mib.saturating_mul(1024 * 1024))
     }
 
+    /// This many hundredths of it.
+    #[must_use]
+    pub const fn percent(self, hundredths: u64) -> Self {
+        Self((self.0 / 100).saturating_mul(hundredths))
+    }
+
     /// Whole MiB, as summaries tell them.
     #[must_use]
     pub const fn mib(self) -> u64 {

@@ -81,6 +81,8 @@ pub enum KernelEvent {
     MemoryStep(Sample),
     /// Close watch: an allocation had to wait for reclaim.
     Reclaim(Reclaim),
+    /// A fork beyond a session's bound, or an exec past the gate, was refused.
+    Denied(Denied),
 }
 
 /// A process's place in a session, as the kernel's map holds it.
@@ -156,6 +158,26 @@ pub enum ExitStatus {
     Signal(u8),
 }
 
+impl ExitStatus {
+    /// The code that it exited with, if it did.
+    #[must_use]
+    pub fn code(self) -> Option<u8> {
+        match self {
+            Self::Code(code) => Some(code),
+            Self::Signal(_) => None,
+        }
+    }
+
+    /// The signal that ended it, if one did.
+    #[must_use]
+    pub fn signal(self) -> Option<u8> {
+        match self {
+            Self::Code(_) => None,
+            Self::Signal(signal) => Some(signal),
+        }
+    }
+}
+
 /// An exit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
@@ -218,6 +240,47 @@ pub struct Reclaim {
     pub stalled: Duration,
     /// What it freed.
     pub reclaimed: Bytes,
+}
+
+/// Something that the kernel programs did not let a process do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Denied {
+    /// When.
+    pub at: BootTime,
+    /// Who wanted to. In no session, as a rule, when it is about an exec.
+    pub process: ProcessId,
+    /// Its user.
+    pub uid: Uid,
+    /// Its comm.
+    pub comm: String,
+    /// What it wanted to do.
+    pub what: Attempt,
+}
+
+/// What was not let be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attempt {
+    /// A fork, which failed with EAGAIN. At most one a second is told of a session.
+    Fork {
+        /// The root of the session.
+        root: ProcessId,
+        /// Processes of the session that live, its root among them.
+        live: u32,
+        /// As many may.
+        bound: u32,
+        /// Forks of the session that were refused so far, those that were not told among them.
+        refused: u64,
+    },
+    /// The exec of an agent past the gate.
+    Exec {
+        /// Today's parent.
+        ppid: Pid,
+        /// The path that was executed.
+        path: String,
+        /// The process was killed as it came out of the exec, and its exit follows if it is tracked; else the exec failed with
+        /// EPERM, and the process lives on.
+        killed: bool,
+    },
 }
 
 /// Memory of one process at one moment.
@@ -506,6 +569,15 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
+    /// From less than this share of its memory on that is available a host is short of it, in per cent.
+    const SHORT_PERCENT: u64 = 10;
+
+    /// Little of its memory is available. False while nothing is known of it.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.total.0 > 0 && self.available < self.total.percent(Self::SHORT_PERCENT)
+    }
+
     /// What processes and tmpfs hold and cannot be made to drop: anonymous and shared memory, and what is swapped out.
     #[must_use]
     pub fn held(&self) -> Bytes {

@@ -11,8 +11,8 @@ use super::input::{Exec, Exit, ExitStatus, Fork, Inspection, Memory, Oom, Signal
 use super::membership::Newcomer;
 use super::process::{Launcher, Shared};
 use crate::api::ProcessKind;
+use crate::signals::SIGHUP;
 
-const SIGHUP: u8 = 1;
 /// An agent that starts a helper is looked at this many times at once, and then this often: some start thousands.
 const FIRST_LOOKS: u32 = 8;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -138,8 +138,8 @@ impl Step<'_> {
 
     pub(super) fn oom(&mut self, oom: Oom) {
         self.engine.oom_kills += 1;
-        self.note_oom(&oom);
         let process = oom.process.or_else(|| self.engine.process(oom.pid));
+        self.note_oom(&oom, process);
         self.journal(oom.at, process, Happening::Oom { comm: oom.comm });
     }
 

@@ -39,7 +39,7 @@ use std::time::Duration;
 use self::effect::{Effect, Happening, JournalEntry};
 use self::finding::{Change, Findings, Key, Observation};
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
-use self::input::{Input, KernelEvent};
+use self::input::{Denied, Input, KernelEvent};
 use self::process::Process;
 use self::revisit::Revisit;
 use self::session::Sessions;
@@ -237,6 +237,9 @@ impl Step<'_> {
             KernelEvent::Reclaim(reclaim) => {
                 let stalled_us = u64::try_from(reclaim.stalled.as_micros()).unwrap_or(u64::MAX);
                 self.journal(reclaim.at, Some(reclaim.process), Happening::Reclaim { stalled_us });
+            }
+            KernelEvent::Denied(Denied { at, process, uid: _, comm, what }) => {
+                self.journal(at, Some(process), Happening::Denied { comm, what });
             }
         }
     }

@@ -29,20 +29,20 @@ impl Tally {
 impl Step<'_> {
     /// Adds up what each session holds.
     pub(super) fn tally(&mut self) {
-        let Engine { sessions, table, tallied, .. } = &mut *self.engine;
+        let Engine { table, tallied, .. } = &mut *self.engine;
         if !tallied.is_due(table.moves(), self.now) {
             return;
         }
-        let mut sums: BTreeMap<SessionId, Bytes> = BTreeMap::new();
-        for process in table.living() {
-            *sums.entry(process.session).or_default() += process.cost();
-            if let Some(session) = sessions.get_mut(process.session) {
-                session.tally.largest = session.tally.largest.max(process.peak);
-            }
+        let mut sums: BTreeMap<SessionId, (Bytes, Bytes)> = BTreeMap::new();
+        for process in self.engine.table.living() {
+            let (sum, largest) = sums.entry(process.session).or_default();
+            *sum += self.engine.charged(process);
+            *largest = process.peak.max(*largest);
         }
-        for (session, sum) in sums {
-            if let Some(session) = sessions.get_mut(session) {
-                session.tally.peak = session.tally.peak.max(sum);
+        for (session, (sum, largest)) in sums {
+            if let Some(session) = self.engine.sessions.get_mut(session) {
+                let Tally { peak, largest: before, .. } = &mut session.tally;
+                (*peak, *before) = (sum.max(*peak), largest.max(*before));
             }
         }
     }
@@ -99,10 +99,9 @@ impl Engine {
         let mut totals = BTreeMap::<SessionId, (Bytes, u64)>::new();
         let mut heaviest: Vec<(Bytes, ProcessId)> = Vec::new();
         for process in self.table.living() {
-            let cost = process.cost();
             let total = totals.entry(process.session).or_default();
-            *total = (total.0 + cost, total.1 + 1);
-            heaviest.push((cost, process.id));
+            *total = (total.0 + self.charged(process), total.1 + 1);
+            heaviest.push((process.cost(), process.id));
         }
         let mut totals: Vec<(SessionId, (Bytes, u64))> = totals.into_iter().collect();
         totals.sort_by_key(|(session, (bytes, _))| (Reverse(*bytes), *session));

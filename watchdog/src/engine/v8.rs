@@ -12,6 +12,14 @@ use super::input::Image;
 const SIZE: &str = "--max-old-space-size";
 const PERCENT: &str = "--max-old-space-size-percentage";
 
+/// The name and the value of an option that states a limit.
+pub(super) fn option(word: &str) -> Option<(&'static str, &str)> {
+    let (name, value) = word.split_once('=')?;
+    // V8 takes its options with underscores too.
+    let name = name.replace('_', "-");
+    [SIZE, PERCENT].into_iter().find(|known| *known == name).map(|known| (known, value))
+}
+
 /// The limit that node's own arguments state: those before the script, for what stands after it is the script's.
 /// `memory` is what the process can have at most.
 #[must_use]
@@ -20,9 +28,11 @@ pub fn stated_in_argv(image: &Image, memory: Bytes) -> Option<Bytes> {
     if !program.runs_on_node() {
         return None;
     }
-    let arguments = image.argv.iter().skip(1).map(String::as_str);
-    let own = arguments.take_while(|word| *word != "--" && Some(*word) != program.script.as_deref());
-    stated(own, memory)
+    // A program on the command line has node's options behind it too.
+    let scripts = if program.script.is_some() { program.args.len() } else { 0 };
+    let words = image.argv.len() - image.argv.iter().rev().take_while(|padding| padding.is_empty()).count();
+    let own = image.argv.iter().take(words.saturating_sub(scripts)).skip(1).map(String::as_str);
+    stated(own.take_while(|word| *word != "--"), memory)
 }
 
 /// The limit that a value of `NODE_OPTIONS` states.
@@ -35,13 +45,11 @@ pub fn stated_in_node_options(value: &str, memory: Bytes) -> Option<Bytes> {
 /// Of several the last one counts.
 fn stated<'a>(options: impl Iterator<Item = &'a str>, memory: Bytes) -> Option<Bytes> {
     let (mut size, mut share) = (None, None);
-    for option in options {
-        let Some((name, value)) = option.split_once('=') else { continue };
-        // V8 takes its options with underscores too.
-        match name.replace('_', "-").as_str() {
-            SIZE => size = value.parse().ok().filter(|mib| *mib > 0).map(Bytes::from_mib),
-            PERCENT => share = value.parse().ok().and_then(|percent| share_of(memory, percent)),
-            _ => {}
+    for (name, value) in options.filter_map(option) {
+        if name == SIZE {
+            size = value.parse().ok().filter(|mib| *mib > 0).map(Bytes::from_mib);
+        } else {
+            share = value.parse().ok().and_then(|percent| share_of(memory, percent));
         }
     }
     share.or(size)
@@ -99,6 +107,7 @@ mod tests {
     #[case::a_scripts_own_line("/x/cli.js", &["/usr/bin/node", "--max-old-space-size=200", "/x/cli.js", "-p"], Some(200))]
     #[case::share("/usr/bin/node", &["node", "--max-old-space-size-percentage=25", "a.js"], Some(2 * GIB))]
     #[case::share_wins("/usr/bin/node", &["node", "--max-old-space-size-percentage=25", "--max-old-space-size=9", "a.js"], Some(2 * GIB))]
+    #[case::after_a_value_like_the_script("/usr/bin/node", &["node", "-r", "/x/a.js", "--max-old-space-size=200", "/x/a.js"], Some(200))]
     #[case::the_scripts_argument("/usr/bin/node", &["node", "/x/a.js", "--max-old-space-size=200"], None)]
     #[case::unlimited("/usr/bin/node", &["node", "--max-old-space-size=0", "/x/a.js"], None)]
     #[case::no_number("/usr/bin/node", &["node", "--max-old-space-size=lots", "/x/a.js"], None)]

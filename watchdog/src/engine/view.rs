@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::finding::Key;
-use super::id::{BootTime, ProcessId, SessionId, Uid};
+use super::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
 use super::process::{Process, Verdict};
 use super::session::Session;
 use super::standing::Standing;
@@ -112,7 +112,7 @@ impl Engine {
         for process in self.table.iter().filter(|process| viewer.sees(process.uid)) {
             counts.processes += u64::from(process.alive());
             counts.zombies += u64::from(process.zombie());
-            counts.memory_bytes += process.cost().0;
+            counts.memory_bytes += self.charged(process).0;
         }
         counts.findings_open = self.findings.open().filter(|finding| viewer.sees(finding.seen.uid)).count() as u64;
         counts
@@ -129,8 +129,7 @@ impl Engine {
             gauges.zombies += u64::from(process.zombie());
             if let Some(session) = self.sessions.get(process.session).filter(|_| process.alive()) {
                 *gauges.processes.entry((session.profile.clone(), process.kind.name())).or_default() += 1;
-                let cost = if self.charged_to_nobody(process.id) { 0 } else { process.cost().0 };
-                *gauges.memory.entry(session.profile.clone()).or_default() += cost;
+                *gauges.memory.entry(session.profile.clone()).or_default() += self.charged(process).0;
             }
         }
         for (session, rate) in self.leaks.rates() {
@@ -163,11 +162,7 @@ impl Engine {
             user: (naming.user)(session.uid),
             uid: session.uid.0,
             started_at: naming.moment(BootTime::from(session.root.start_time)),
-            memory_bytes: members
-                .iter()
-                .filter(|process| !self.charged_to_nobody(process.id))
-                .map(|process| process.cost().0)
-                .sum(),
+            memory_bytes: members.iter().map(|process| self.charged(process)).sum::<Bytes>().0,
             parent_session: session.parent.map(|parent| parent.0),
             zombies: members.iter().filter(|process| process.zombie()).count() as u64,
             processes: rows,

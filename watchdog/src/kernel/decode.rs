@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use watchdog_common as raw;
 use watchdog_common::{
-    ARGV_MAX, ExecRecord, ExitRecord, ForkRecord, Header, MemoryStepRecord, OomRecord, PATH_MAX, ReclaimRecord,
-    RecordKind, SignalRecord,
+    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, Header, MemoryStepRecord,
+    OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
 };
 use zerocopy::FromBytes;
 
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Uid};
 use crate::engine::input::{
-    Exec, Exit, ExitStatus, Fork, Image, KernelEvent, Lineage, Memory, Oom, Reclaim, Sample, Signal,
+    Attempt, Denied, Exec, Exit, ExitStatus, Fork, Image, KernelEvent, Lineage, Memory, Oom, Reclaim, Sample, Signal,
 };
 
 /// Why bytes are no record.
@@ -62,6 +62,8 @@ pub fn decode(bytes: &[u8]) -> Result<KernelEvent, DecodeError> {
         RecordKind::Signal => KernelEvent::Signal(signal(&record(kind, bytes)?.0)),
         RecordKind::MemoryStep => KernelEvent::MemoryStep(memory_step(&record(kind, bytes)?.0)),
         RecordKind::Reclaim => KernelEvent::Reclaim(reclaim(&record(kind, bytes)?.0)),
+        RecordKind::ForkDenied => KernelEvent::Denied(fork_denied(&record(kind, bytes)?.0)),
+        RecordKind::ExecDenied => KernelEvent::Denied(exec_denied(&record(kind, bytes)?.0)),
     })
 }
 
@@ -183,6 +185,21 @@ fn reclaim(record: &ReclaimRecord) -> Reclaim {
         stalled: Duration::from_nanos(record.stalled),
         reclaimed: pages(record.reclaimed),
     }
+}
+
+fn fork_denied(record: &ForkDeniedRecord) -> Denied {
+    let ForkDeniedRecord { header, root_start, refused, root, live, bound, reserved: _, comm } = *record;
+    let root = ProcessId::from_kernel(root, root_start);
+    denied(&header, &comm, Attempt::Fork { root, live, bound, refused })
+}
+
+fn exec_denied(record: &ExecDeniedRecord) -> Denied {
+    let ExecDeniedRecord { header, ppid, killed, comm, path } = record;
+    denied(header, comm, Attempt::Exec { ppid: Pid(*ppid), path: text(path), killed: *killed != 0 })
+}
+
+fn denied(header: &Header, comm: &[u8], what: Attempt) -> Denied {
+    Denied { at: BootTime(header.at), process: process(header), uid: Uid(header.uid), comm: text(comm), what }
 }
 
 fn process(header: &Header) -> ProcessId {

@@ -47,9 +47,17 @@ pub enum KernelError {
     /// The map has no room for another process.
     #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
     Full(ProcessId),
-    /// The sampler could not be read.
-    #[error("cannot read the sampler: {0}")]
-    Sample(std::io::Error),
+    /// The map has no room for another gated session.
+    #[error(
+        "cannot count the processes of the session of {0}: as many gated sessions run as the kernel's map can hold"
+    )]
+    TooManySessions(ProcessId),
+    /// The sampler, or another iterator, could not be read.
+    #[error("cannot read the iterator `{0}`: {1}")]
+    Iterator(&'static str, std::io::Error),
+    /// A thread of our own, whose start was to show whether LSM programs work, could not be started.
+    #[error("cannot start a thread to try LSM programs with: {0}")]
+    Trial(std::io::Error),
     /// The feature is off.
     #[error("{0}")]
     Off(String),

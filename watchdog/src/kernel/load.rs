@@ -7,9 +7,10 @@ use zerocopy::IntoBytes;
 
 use super::btf::Btf;
 use super::error::KernelError;
+use super::gate::{self, Gate};
 use super::layout::Layout;
 use super::logs::KernelLog;
-use super::programs::{sampler_program, tracepoint_program};
+use super::programs::{iterator_program, tracepoint_program};
 use super::stream::EventRing;
 use super::tracer::{Feature, Features, Maps, Streams, Tracer};
 use crate::config::Candidates;
@@ -44,8 +45,8 @@ impl<'a> LoadOptions<'a> {
 impl Tracer {
     /// Loads all programs and attaches all but those of close watch.
     ///
-    /// A program without which processes can still be followed (signals, the OOM killer, the sampler, close watch) is
-    /// left out aloud when the kernel refuses it: see [`Tracer::features`].
+    /// A program without which processes can still be followed (signals, the OOM killer, the sampler, close watch, what holds
+    /// gated sessions to their bounds) is left out aloud when the kernel refuses it: see [`Tracer::features`].
     ///
     /// # Errors
     /// When this kernel's types lack something, or a program on fork, exec, exit or free is refused. Without root (or
@@ -78,8 +79,9 @@ impl Tracer {
             lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
             memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
         };
+        let gate = Gate::open(&mut ebpf)?;
         let log = KernelLog::open(&mut ebpf);
-        let mut tracer = Self::new(ebpf, maps, features, log);
+        let mut tracer = Self::new(ebpf, maps, features, gate, log);
         tracer.set_candidates(options.candidates)?;
         tracer.attach_all(layout.variants)?;
         Ok((tracer, streams))
@@ -118,8 +120,10 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
             ("reclaim_end", "mm_vmscan_direct_reclaim_end"),
         ])
     };
-    let sampler = load_sampler(ebpf, &btf).map_err(|error| error.to_string());
-    Ok(Features { signals, oom, close_watch, sampler })
+    let [sampler, counting] =
+        ["sample", "recount"].map(|program| load_iterator(ebpf, program, &btf).map_err(|error| error.to_string()));
+    let lsm = gate::try_lsm(ebpf, &btf).map_err(|error| error.to_string());
+    Ok(Features { signals, oom, close_watch, sampler, counting, lsm })
 }
 
 fn load_tracepoint(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &aya::Btf) -> Result<(), KernelError> {
@@ -128,11 +132,15 @@ fn load_tracepoint(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &aya::
         .map_err(|source| KernelError::program(program, "load", source))
 }
 
-fn load_sampler(ebpf: &mut Ebpf, btf: &aya::Btf) -> Result<(), KernelError> {
-    sampler_program(ebpf)?.load("task", btf).map_err(|source| KernelError::program("sample", "load", source))
+fn load_iterator(ebpf: &mut Ebpf, program: &str, btf: &aya::Btf) -> Result<(), KernelError> {
+    iterator_program(ebpf, program)?.load("task", btf).map_err(|source| KernelError::program(program, "load", source))
 }
 
-fn open<T>(ebpf: &mut Ebpf, name: &'static str, of: impl FnOnce(Map) -> Result<T, MapError>) -> Result<T, KernelError> {
+pub(super) fn open<T>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    of: impl FnOnce(Map) -> Result<T, MapError>,
+) -> Result<T, KernelError> {
     let map = ebpf.take_map(name).ok_or(KernelError::Missing(name))?;
     of(map).map_err(|source| KernelError::Map { map: name, doing: "open", source })
 }

@@ -1,12 +1,13 @@
 //! The kernel's side of the story: programs go in, events and samples come out.
 //!
 //! In the order in which it happens: [`btf`] reads the types of the running kernel, [`layout`] finds in them what the
-//! programs must know, [`load`] puts the programs in and attaches them, [`tracer`] is the handle on what runs then,
-//! [`stream`] takes records off the rings, and [`decode`] makes events of their bytes.
+//! programs must know, [`load`] puts the programs in and attaches them, [`tracer`] is the handle on what runs then and
+//! [`gate`] the part of it that holds sessions to their bounds, [`stream`] takes records off the rings, and [`decode`] makes events of their bytes.
 
 pub mod btf;
 pub mod decode;
 pub mod error;
+pub mod gate;
 pub mod layout;
 pub mod load;
 mod logs;
@@ -21,4 +22,4 @@ pub use error::KernelError;
 pub use load::LoadOptions;
 pub use stats::ProgramStats;
 pub use stream::{EventRing, EventStream};
-pub use tracer::{Entry, Features, Lost, Placed, Streams, Tracer};
+pub use tracer::{Entry, Feature, Features, Lost, Placed, Streams, Tracer};

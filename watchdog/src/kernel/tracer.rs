@@ -15,9 +15,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::decode;
 use super::error::KernelError;
+use super::gate::Gate;
 use super::layout::Variants;
 use super::logs::KernelLog;
-use super::programs::{sampler_program, tracepoint_program};
+use super::programs::{read_iterator, tracepoint_program};
 use super::stats::ProgramStats;
 use super::stream::EventRing;
 use crate::config::Candidates;
@@ -26,9 +27,10 @@ use crate::engine::input::Lineage;
 
 /// The loaded programs, their links and their maps. Dropping it detaches everything.
 pub struct Tracer {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
     maps: Maps,
-    features: Features,
+    pub(super) features: Features,
+    pub(super) gate: Gate,
     log: Option<KernelLog>,
     close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
     sample_buffer: Vec<u8>,
@@ -56,6 +58,10 @@ pub struct Features {
     pub close_watch: Feature,
     /// Reading the memory of all tracked processes at once.
     pub sampler: Feature,
+    /// Counting the processes of gated sessions.
+    pub counting: Feature,
+    /// Refusing a fork or an exec: that LSM programs are not only taken but called was tried.
+    pub lsm: Feature,
 }
 
 /// The maps that userspace works with. Values are bytes here, since aya's and the common crate's traits do not know each
@@ -108,11 +114,12 @@ const SAMPLES_A_READ: usize = 200;
 const CLOSE_WATCH: [&str; 3] = ["rss_stat", "reclaim_begin", "reclaim_end"];
 
 impl Tracer {
-    pub(super) fn new(ebpf: Ebpf, maps: Maps, features: Features, log: Option<KernelLog>) -> Self {
+    pub(super) fn new(ebpf: Ebpf, maps: Maps, features: Features, gate: Gate, log: Option<KernelLog>) -> Self {
         Self {
             ebpf,
             maps,
             features,
+            gate,
             log,
             close_watch: None,
             sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
@@ -132,9 +139,14 @@ impl Tracer {
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
             self.features.oom = self.attach(program).map(drop).map_err(|error| error.to_string());
         }
-        let Features { signals, oom, close_watch, sampler } = &self.features;
-        for (name, feature) in [("signals", signals), ("oom", oom), ("close watch", close_watch), ("sampler", sampler)]
-        {
+        let Features { signals, oom, close_watch, sampler, counting, lsm: _ } = &self.features;
+        for (name, feature) in [
+            ("signals", signals),
+            ("oom", oom),
+            ("close watch", close_watch),
+            ("sampler", sampler),
+            ("counting", counting),
+        ] {
             if let Err(reason) = feature {
                 tracing::warn!(feature = name, %reason, "this kernel does not give all: doing without");
             }
@@ -160,7 +172,13 @@ impl Tracer {
         if state_of(process).is_none() {
             return Ok(Placed::Gone);
         }
-        let entry = Tracked { lineage: to_kernel(lineage), start: start_of(process), inherited_peak: 0 };
+        let entry = Tracked {
+            lineage: to_kernel(lineage),
+            start: start_of(process),
+            inherited_peak: 0,
+            counted: 0,
+            reserved: 0,
+        };
         match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::NO_EXIST) {
             Ok(()) => {}
             // The kernel was quicker: the process called exec as a possible agent.
@@ -174,7 +192,9 @@ impl Tracer {
             Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::Full(process)),
             Err(error) => return Err(writing(error)),
         }
-        self.settle(process)
+        let placed = self.settle(process)?;
+        self.count_where_it_belongs(entry.counted, lineage)?;
+        Ok(placed)
     }
 
     /// Takes a process out of the map. An entry of another process with this pid stays.
@@ -182,8 +202,12 @@ impl Tracer {
     /// # Errors
     /// When the map cannot be read or written.
     pub fn untrack(&mut self, process: ProcessId) -> Result<(), KernelError> {
-        if self.entry(process)?.is_none() {
-            return Ok(());
+        let Some(entry) = self.entry(process)? else { return Ok(()) };
+        if entry.counted != 0 {
+            // A session of its own, in which nothing is counted: so it is taken off where it was.
+            let alone =
+                Lineage { root: process, parent: None, depth: 0, provisional: false, forked: false, witness: false };
+            self.change(process, &alone)?;
         }
         match self.maps.tracked.remove(&process.pid.0) {
             Err(error) if !is_missing(&error) => Err(writing(error)),
@@ -219,15 +243,7 @@ impl Tracer {
     /// # Errors
     /// When a map cannot be written.
     pub fn set_candidates(&mut self, candidates: &Candidates) -> Result<(), KernelError> {
-        let failed = |doing| move |source| KernelError::Map { map: "CANDIDATES", doing, source };
-        let wanted: HashSet<u64> = candidates.names.iter().map(|name| name_hash(name)).collect();
-        let present: HashSet<u64> = self.maps.candidates.keys().collect::<Result<_, _>>().map_err(failed("read"))?;
-        for &name in wanted.difference(&present) {
-            self.maps.candidates.insert(name, 1, 0).map_err(failed("write"))?;
-        }
-        for name in present.difference(&wanted) {
-            self.maps.candidates.remove(name).map_err(failed("write"))?;
-        }
+        set_names(&mut self.maps.candidates, "CANDIDATES", &candidates.names)?;
         self.maps.every_exec.set(0, u32::from(candidates.every_exec), 0).map_err(|source| KernelError::Map {
             map: "TRACK_EVERY_EXEC",
             doing: "write",
@@ -274,18 +290,10 @@ impl Tracer {
     /// When this kernel has no sampler, or reading it fails.
     pub fn sample(&mut self) -> Result<Vec<SampleRecord>, KernelError> {
         self.features.sampler.clone().map_err(KernelError::Off)?;
-        let program = sampler_program(&mut self.ebpf)?;
-        let failed = |source| KernelError::program("sample", "attach", source);
-        let link = program.attach().map_err(failed)?;
-        // A file can be read once, and aya makes it of the link as a whole; both cost two system calls.
-        let mut file = program
-            .take_link(link)
-            .map_err(failed)?
-            .into_file()
-            .map_err(|error| KernelError::Sample(std::io::Error::other(error)))?;
+        let mut file = read_iterator(&mut self.ebpf, "sample")?;
         let mut samples: Vec<SampleRecord> = Vec::new();
         loop {
-            let len = file.read(&mut self.sample_buffer).map_err(KernelError::Sample)?;
+            let len = file.read(&mut self.sample_buffer).map_err(|error| KernelError::Iterator("sample", error))?;
             if len == 0 {
                 break;
             }
@@ -365,7 +373,11 @@ impl Tracer {
             entry.lineage.parent_start = noted.parent_start;
         }
         match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::EXIST) {
-            Ok(()) => self.settle(process).map(Some),
+            Ok(()) => {
+                let placed = self.settle(process)?;
+                self.count_where_it_belongs(entry.counted, lineage)?;
+                Ok(Some(placed))
+            }
             Err(error) if is_missing(&error) => Ok(Some(Placed::Gone)),
             Err(error) => Err(writing(error)),
         }
@@ -418,6 +430,24 @@ impl Lost {
     }
 }
 
+/// Makes a map hold these names and no others; only what differs is written.
+pub(super) fn set_names(
+    map: &mut HashMap<MapData, u64, u8>,
+    name: &'static str,
+    names: &[Vec<u8>],
+) -> Result<(), KernelError> {
+    let failed = |doing| move |source| KernelError::Map { map: name, doing, source };
+    let wanted: HashSet<u64> = names.iter().map(|name| name_hash(name)).collect();
+    let present: HashSet<u64> = map.keys().collect::<Result<_, _>>().map_err(failed("read"))?;
+    for &name in wanted.difference(&present) {
+        map.insert(name, 1, 0).map_err(failed("write"))?;
+    }
+    for name in present.difference(&wanted) {
+        map.remove(name).map_err(failed("write"))?;
+    }
+    Ok(())
+}
+
 enum State {
     Alive,
     Zombie,
@@ -433,7 +463,7 @@ fn state_of(process: ProcessId) -> Option<State> {
 }
 
 /// The start of the tick, in nanoseconds: what the kernel's start is rounded down to.
-fn start_of(process: ProcessId) -> u64 {
+pub(super) fn start_of(process: ProcessId) -> u64 {
     process.start_time.0.saturating_mul(NANOS_PER_TICK)
 }
 
@@ -458,11 +488,11 @@ fn bytes_of(entry: &Tracked) -> [u8; size_of::<Tracked>()] {
     bytes
 }
 
-fn is_missing(error: &MapError) -> bool {
+pub(super) fn is_missing(error: &MapError) -> bool {
     matches!(error, MapError::KeyNotFound | MapError::ElementNotFound) || is_errno(error, libc::ENOENT)
 }
 
-fn is_errno(error: &MapError, errno: i32) -> bool {
+pub(super) fn is_errno(error: &MapError, errno: i32) -> bool {
     matches!(error, MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(errno))
 }
 

@@ -69,4 +69,6 @@ pub enum End {
 }
 
 #[cfg(test)]
+mod seed_tests;
+#[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 
 mod closely;
 mod deaths;
+mod gate;
 mod lineage;
 mod losses;
 mod sampling;

@@ -102,6 +102,13 @@ impl Agent {
         Self::of(Command::new("/usr/bin/python3").args(["-c", &script]).stdin(Stdio::piped()))
     }
 
+    /// As [`python`](Self::python), and what it writes is read by [`hears`](Self::hears).
+    pub(crate) fn python_that_talks(script: &str) -> Self {
+        let script = format!("import sys; sys.stdin.readline()\n{script}");
+        let mut command = Command::new("/usr/bin/python3");
+        Self::of(command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()))
+    }
+
     pub(crate) fn of(command: &mut Command) -> Self {
         let child = command.spawn().expect("spawn");
         let process = identity(child.id());
@@ -113,6 +120,19 @@ impl Agent {
         use std::io::Write;
         let mut stdin = self.child.stdin.as_ref().expect("stdin is a pipe");
         writeln!(stdin, "go").expect("it reads a line");
+    }
+
+    /// The next line that it writes.
+    pub(crate) fn hears(&mut self) -> String {
+        use std::io::Read;
+        let stdout = self.child.stdout.as_mut().expect("stdout is a pipe");
+        // A byte at a time, so that nothing of the next line is taken.
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while stdout.read(&mut byte).expect("read") == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8(line).expect("it writes text")
     }
 }
 

@@ -7,9 +7,9 @@ use anyhow::Result;
 
 use super::cost::{Load, compare};
 use super::figures::Figures;
-use super::sample::{median, quantile};
 use super::stage::Stage;
 use super::watch::Programs;
+use crate::quantile::{median, quantile};
 
 /// Measures with programs that stay loaded: only close watch goes on and off.
 pub(super) fn run(stage: &Stage, quick: bool, figures: &mut Figures) -> Result<()> {

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::figures::Figures;
-use super::sample::{growth, median, quantile};
+use super::sample::growth;
 use super::stage::{As, Stage};
+use crate::quantile::{median, quantile};
 
 /// A piece of work, and by how many per cent it may become slower.
 pub(super) struct Load {

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::daemon::Daemon;
 use super::figures::Figures;
-use super::sample::median;
 use super::stage::{As, Stage};
+use crate::quantile::median;
 
 const SLEEPERS: usize = 1_000;
 

@@ -11,8 +11,8 @@ use watchdog::api::Event;
 
 use super::daemon::Daemon;
 use super::figures::Figures;
-use super::sample::{median, quantile};
 use super::stage::{As, Stage};
+use crate::quantile::{median, quantile};
 
 const HELPERS: usize = 3;
 /// A finding that takes longer is missing.

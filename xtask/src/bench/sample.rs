@@ -1,23 +1,6 @@
-//! One number of many.
+//! By how much one thing is more than another, from many rounds of both.
 
-/// The value below which this share (0 to 1) of the values lies; 0 for none.
-pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index into a few thousand values, and a share from 0 to 1"
-    )]
-    let index = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
-    sorted.get(index).copied().unwrap_or(0.0)
-}
-
-/// The middle value.
-pub(super) fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
-}
+use crate::quantile::{median, quantile};
 
 /// By how many per cent a thing grew, and how far off that may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,13 +36,6 @@ pub(super) fn growth(before: &[f64], after: &[f64]) -> Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_of_few_and_of_none() {
-        assert_eq!(median(&[]), 0.0);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(quantile(&[5.0, 1.0], 0.1), 1.0);
-    }
 
     #[test]
     fn noise_that_both_of_a_pair_share_is_no_growth() {

@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 use super::stamp::Tools;
+use crate::output::output;
 
 const TARGET: &str = "bpfel-unknown-none";
 /// Older ones write BTF for aya-log that kernels refuse ("UNION MaybeUninit<u8> Invalid name").
@@ -180,8 +181,6 @@ fn find_linker(root: &Path) -> Option<PathBuf> {
 }
 
 fn first_line(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(output.status.success(), "{command:?} failed");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = output(command)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }

@@ -11,32 +11,26 @@ use super::Options;
 use super::baselines::{five_cycles, over_uptime, regression, threshold};
 use super::generate::{HEALTHY, LEAKING, Leak, Trace};
 use super::score::Score;
-use super::traces::captured;
+use super::traces::{AVAILABLE_MIB, traces as captured};
 use crate::cargo::workspace;
+use crate::quantile::{median, quantile};
 
-/// MiB that the host has available, without what the process takes.
-const AVAILABLE: f64 = 24_000.0;
 /// Between the seeds of two families.
 const APART: u64 = 1_000_000;
-/// The seeds of tests are below.
+/// Seeds are counted up from here.
 const FIRST: u64 = 1 << 40;
 
 /// What a detector is told of a process besides its memory: V8's heap limit in MiB.
 type Heap = Option<f64>;
 
-/// Gives the second of the first alarm.
-struct Detector {
-    name: &'static str,
-    alarm: fn(&Trace, Heap) -> Option<f64>,
-}
+/// This project's detector, and what it is compared with.
+const DETECTORS: [&str; 5] =
+    ["agent-watchdog", "2 GB every 30 min", "r² of a regression", "RSS over uptime", "monit: 5 cycles"];
 
-const DETECTORS: [Detector; 5] = [
-    Detector { name: "agent-watchdog", alarm: |trace, heap| watch(trace, heap).map(|(at, _)| at) },
-    Detector { name: "2 GB every 30 min", alarm: |trace, _| threshold(trace) },
-    Detector { name: "r² of a regression", alarm: |trace, _| regression(trace) },
-    Detector { name: "RSS over uptime", alarm: |trace, _| over_uptime(trace) },
-    Detector { name: "monit: 5 cycles", alarm: |trace, _| five_cycles(trace) },
-];
+/// The second of each detector's first alarm, when this project's said this.
+fn alarms(trace: &Trace, own: Option<(f64, f64)>) -> [Option<f64>; DETECTORS.len()] {
+    [own.map(|(at, _)| at), threshold(trace), regression(trace), over_uptime(trace), five_cycles(trace)]
+}
 
 /// The detector of this project: the second of its first alarm, and the rate in MiB per second.
 fn watch(trace: &Trace, heap: Heap) -> Option<(f64, f64)> {
@@ -46,7 +40,7 @@ fn watch(trace: &Trace, heap: Heap) -> Option<(f64, f64)> {
     let mut watch = Watch::new(moment(first.0), bytes(first.1));
     for &(at, memory) in rest {
         let mut ceilings = Ceilings::default();
-        let left = bytes(AVAILABLE - memory);
+        let left = bytes(AVAILABLE_MIB as f64 - memory);
         ceilings.add(Limit::Host, left, left);
         if let Some(heap) = heap {
             ceilings.add(Limit::V8Heap, bytes(heap), bytes(heap - memory));
@@ -77,12 +71,8 @@ pub(crate) fn evaluate(options: &Options) -> Result<()> {
             let trace = family.case(seed + number * APART + process).trace;
             process += 1;
             let seconds = trace.last().map_or(0.0, |(at, _)| *at);
-            if process % 8 == 0 {
-                cost.measure(&trace);
-            }
-            for (detector, score) in DETECTORS.iter().zip(&mut scores) {
-                score.add_healthy(seconds, (detector.alarm)(&trace, None));
-            }
+            let alarms = alarms(&trace, cost.watch(&trace));
+            scores.iter_mut().zip(alarms).for_each(|(score, alarm)| score.add_healthy(seconds, alarm));
         }
         own.push((family.name, scores[0].clone()));
         totals.iter_mut().zip(&scores).for_each(|(total, score)| total.merge(score));
@@ -93,10 +83,9 @@ pub(crate) fn evaluate(options: &Options) -> Result<()> {
         for process in 0..u64::from(options.leaks) {
             let case = family.case(seed + number * APART + process);
             let Some(leak) = case.leak else { continue };
-            off.extend(watch(&case.trace, None).map(|(_, rate)| (rate / leak.rate - 1.0).abs()));
-            for (detector, score) in DETECTORS.iter().zip(&mut scores) {
-                score.add_leak(leak, (detector.alarm)(&case.trace, None));
-            }
+            let own = watch(&case.trace, None);
+            off.extend(own.map(|(_, rate)| (rate / leak.rate - 1.0).abs()));
+            scores.iter_mut().zip(alarms(&case.trace, own)).for_each(|(score, alarm)| score.add_leak(leak, alarm));
         }
         own.push((family.name, scores[0].clone()));
         totals.iter_mut().zip(&scores).for_each(|(total, score)| total.merge(score));
@@ -104,16 +93,15 @@ pub(crate) fn evaluate(options: &Options) -> Result<()> {
     println!("\nagent-watchdog, by family\n{}", Score::head());
     own.iter().for_each(|(name, score)| println!("{}", score.row(name)));
     println!("\nall families together\n{}", Score::head());
-    DETECTORS.iter().zip(&totals).for_each(|(detector, total)| println!("{}", total.row(detector.name)));
+    DETECTORS.iter().zip(&totals).for_each(|(detector, total)| println!("{}", total.row(detector)));
     println!("late: leaks of 100 MiB/h and more that had grown 300 MiB and were not found");
-    rest(&totals[0], off, &cost)
+    rest(&totals[0], &off, &cost)
 }
 
-/// The figures that have goals.
-fn rest(own: &Score, mut off: Vec<f64>, cost: &Cost) -> Result<()> {
-    off.sort_by(f64::total_cmp);
-    let at = |part: f64| off.get((off.len() as f64 * part) as usize).copied().unwrap_or(0.0) * 100.0;
-    println!("\nslope when found: off by {:.0} % (median), {:.0} % (95 %)", at(0.5), at(0.95));
+/// The figures of this project's detector alone, and its goals.
+fn rest(own: &Score, off: &[f64], cost: &Cost) -> Result<()> {
+    let (usual, most) = (median(off) * 100.0, quantile(off, 0.95) * 100.0);
+    println!("\nslope when found: off by {usual:.0} % (median), {most:.0} % (95 %)");
     let second = steady_leak();
     println!("a steady leak of 1 MiB/s: found after {}", second.map_or("-".into(), |at| format!("{at:.0} s")));
     println!("{SERIES_BYTES} bytes per series, {:.0} ns per sample", cost.per_sample());
@@ -133,12 +121,13 @@ fn steady_leak() -> Option<f64> {
 
 fn traces() -> Result<()> {
     print!("{:30} {:9}", "trace", "verdict");
-    DETECTORS.iter().for_each(|detector| print!(" {:>18}", detector.name));
+    DETECTORS.iter().for_each(|detector| print!(" {detector:>18}"));
     println!();
     for trace in captured(&workspace().join("watchdog/fixtures/rss-traces"))? {
         print!("{:30} {:9}", trace.name, if trace.leaks { "leak" } else { "not leak" });
-        for detector in &DETECTORS {
-            let alarm = (detector.alarm)(&trace.trace, trace.heap);
+        let samples: Trace = trace.samples.iter().map(|(ms, kib)| (*ms as f64 / 1e3, *kib as f64 / 1_024.0)).collect();
+        let own = watch(&samples, trace.heap_mib.map(|mib| mib as f64));
+        for alarm in alarms(&samples, own) {
             let right = alarm.is_some() == trace.leaks;
             let said = alarm.map_or("-".into(), |at| format!("{at:.0} s"));
             print!(" {:>18}", format!("{said} {}", if right { "ok" } else { "WRONG" }));
@@ -152,20 +141,23 @@ fn traces() -> Result<()> {
 #[derive(Default)]
 struct Cost {
     time: Duration,
-    samples: u32,
+    samples: u64,
 }
 
 impl Cost {
-    fn measure(&mut self, trace: &Trace) {
+    /// What the detector says of a trace. Only one that it looks at to its end is counted.
+    fn watch(&mut self, trace: &Trace) -> Option<(f64, f64)> {
         let began = cpu_time();
-        if watch(trace, None).is_none() {
+        let found = watch(trace, None);
+        if found.is_none() {
             self.time += cpu_time().saturating_sub(began);
-            self.samples += u32::try_from(trace.len()).unwrap_or(0);
+            self.samples += trace.len() as u64;
         }
+        found
     }
 
     fn per_sample(&self) -> f64 {
-        self.time.as_nanos() as f64 / f64::from(self.samples.max(1))
+        self.time.as_nanos() as f64 / self.samples.max(1) as f64
     }
 }
 

@@ -1,7 +1,8 @@
 //! Memory over time, made up: what healthy programs do, and leaks under the same noise.
 //!
 //! A plateau that first grew in a straight line, by as much and as long as a leak has when it must be found, is told from
-//! a leak by nobody. So what is healthy here stays below [`required`]: the growth by which a leak has to be found.
+//! a leak by nobody. So what grows here for longer than seconds, and stays, is less than [`required`]: the growth by which a
+//! leak has to be found.
 
 use std::f64::consts::TAU;
 
@@ -33,7 +34,7 @@ pub(crate) struct Case {
 pub(crate) struct Leak {
     /// When it begins, in seconds.
     pub(crate) began: f64,
-    /// MiB per second; the mean where it changes.
+    /// MiB per second; where it changes, the mean of the time that it may take to be found.
     pub(crate) rate: f64,
 }
 
@@ -128,7 +129,7 @@ fn leaking(rng: &mut Rng, under: Under) -> Case {
         Under::Calm => between(rng, 1.0, 6.0) * HOUR,
         _ => between(rng, 0.0, 60.0),
     };
-    // Ten times what a window grows by, and at least eight teeth in the time that there is.
+    // Up to five times as high as the leak may grow until it is found, and at least twelve of them in that time.
     let mut teeth: Box<dyn FnMut(f64) -> f64> = match under {
         Under::SawTeeth => {
             let size = spread(rng, 0.2, 10.0) * required(time) / 2.0;

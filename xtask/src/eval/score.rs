@@ -1,11 +1,11 @@
 //! Counting, and the table.
 
 use super::generate::Leak;
+use crate::quantile::quantile;
 
 /// What a detector said of the processes of some families.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Score {
-    pub(super) healthy: u32,
     pub(super) hours: f64,
     /// Healthy processes that it called leaking, and leaking ones before they leaked.
     pub(super) false_alarms: u32,
@@ -24,7 +24,6 @@ const GROWN: f64 = 300.0;
 
 impl Score {
     pub(super) fn add_healthy(&mut self, seconds: f64, alarm: Option<f64>) {
-        self.healthy += 1;
         self.hours += seconds / 3_600.0;
         self.false_alarms += u32::from(alarm.is_some());
     }
@@ -42,8 +41,7 @@ impl Score {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        let Self { healthy, hours, false_alarms, leaking, found, quick, late } = other;
-        self.healthy += healthy;
+        let Self { hours, false_alarms, leaking, found, quick, late } = other;
         self.hours += hours;
         self.false_alarms += false_alarms;
         self.leaking += leaking;
@@ -66,10 +64,8 @@ impl Score {
         let alarms = found + f64::from(self.false_alarms);
         let share = |part: f64, whole: f64| if whole > 0.0 { format!("{:.4}", part / whole) } else { "-".into() };
         let of_found = |part: f64, value: fn(&(f64, f64)) -> f64| {
-            let mut values: Vec<f64> = self.found.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            let at = (values.len() as f64 * part) as usize;
-            values.get(at.min(values.len().saturating_sub(1))).copied()
+            let values: Vec<f64> = self.found.iter().map(value).collect();
+            (!values.is_empty()).then(|| quantile(&values, part))
         };
         let shown = |value: Option<f64>, unit: &str| value.map_or("-".into(), |value| format!("{value:.0} {unit}"));
         format!(

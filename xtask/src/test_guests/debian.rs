@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::python::output;
+use crate::output::output;
 
 /// A series of kernels that the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -49,9 +49,7 @@ impl Kernel {
 
     fn fetch(self, directory: &Path, image: &Path) -> Result<()> {
         let pattern = format!(r"^linux-image-{}\..*cloud-amd64-unsigned$", self.series().replace('.', r"\."));
-        let found = Command::new("apt-cache").args(["search", "--names-only", &pattern]).output();
-        let found = found.context("running apt-cache")?;
-        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        let found = output(Command::new("apt-cache").args(["search", "--names-only", &pattern]))?;
         let names = found.lines().filter_map(|line| line.split_whitespace().next());
         let name =
             newest(names).with_context(|| format!("apt-cache finds nothing for {pattern}: try apt-get update"))?;
@@ -59,9 +57,9 @@ impl Kernel {
         println!("fetching {name}");
         let unpacked = directory.join(name);
         std::fs::create_dir_all(&unpacked).with_context(|| format!("making {}", unpacked.display()))?;
-        run(Command::new("apt-get").args(["--quiet", "download", name]).current_dir(&unpacked))?;
+        output(Command::new("apt-get").args(["--quiet", "download", name]).current_dir(&unpacked))?;
         let package = only_file(&unpacked, ".deb")?;
-        run(Command::new("dpkg").arg("--extract").arg(&package).arg(&unpacked))?;
+        output(Command::new("dpkg").arg("--extract").arg(&package).arg(&unpacked))?;
         let vmlinuz = only_file(&unpacked.join("boot"), "")?;
         // The image gets its name last: what has the name is whole.
         std::fs::rename(&vmlinuz, image).with_context(|| format!("moving {}", vmlinuz.display()))?;
@@ -75,10 +73,6 @@ fn newest<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         let numbers = name.split(|letter: char| !letter.is_ascii_digit());
         numbers.filter_map(|number| number.parse().ok()).collect::<Vec<u64>>()
     })
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    output(command).map(drop)
 }
 
 /// The one file of a directory whose name ends so, and, in /boot, is a kernel.

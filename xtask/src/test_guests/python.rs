@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::output::output;
 
 /// Where the tests look for it, on this machine as in a guest.
 const PYTHON: &str = "/usr/bin/python3";
@@ -60,16 +62,4 @@ fn copy_file(path: &Path, root: &Path) -> Result<()> {
     }
     std::fs::copy(path, &to).with_context(|| format!("copying {} to {}", path.display(), to.display()))?;
     Ok(())
-}
-
-/// What a command prints; its complaint when it fails.
-pub(super) fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("running {command:?}"))?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim_end()
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -10,7 +10,7 @@ pub(super) use command::short as short_command;
 pub(super) use escape::{json as safe_json, visible};
 pub(super) use evidence::{lines as evidence_lines, pairs as evidence_pairs};
 pub(super) use screen::{Ink, Screen};
-pub(super) use table::{Cell, Column, Table};
+pub(super) use table::{Cell, Column, Table, cut};
 pub(super) use units::{age, clock, count, size, span};
 
 use crate::units;

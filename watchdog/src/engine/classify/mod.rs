@@ -1,7 +1,8 @@
 //! What a program is, from what was executed: pure, and blind to what stands in later arguments.
 //!
-//! [`helper_kind`] gives the kind of a helper; the other functions say what is meant to stay, and what ends by itself.
-//! All names stand in one place, `table.rs`.
+//! [`helper_kind`] gives the kind of a helper; the functions of `roles.rs` say what is meant to stay, and what ends by
+//! itself; `identity.rs` says which programs are the same; `redact.rs` takes out of an image what none of them asks for.
+//! The names that rules know stand in `table.rs`, those of interpreters in `program.rs`.
 
 mod identity;
 mod program;
@@ -12,14 +13,14 @@ mod words;
 mod wrapped;
 
 pub use identity::{Identity, identity, shell_command};
-pub(crate) use program::{AGENT_RUNTIMES, Program};
+pub(crate) use program::{AGENT_RUNTIMES, Program, Runtime};
 pub use redact::Redactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
     multiplexer, serves, starts_container, user_daemon,
 };
 
-use self::program::{Runtime, base_name};
+use self::program::base_name;
 use super::input::Image;
 use crate::api::ProcessKind;
 

@@ -67,7 +67,8 @@ const OTHER_RUNTIMES: &[(&str, Runtime)] = &[
 ];
 
 impl Runtime {
-    pub(super) fn of(name: &str) -> Option<Self> {
+    /// The interpreter whose file has this name.
+    pub(crate) fn of(name: &str) -> Option<Self> {
         AGENT_RUNTIMES.iter().chain(OTHER_RUNTIMES).find(|(known, _)| *known == name).map(|&(_, runtime)| runtime)
     }
 

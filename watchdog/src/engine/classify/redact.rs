@@ -14,11 +14,13 @@ use super::{is_tool_package, kind_of, roles, words};
 use crate::config::Profile;
 use crate::engine::gate::{GateRecord, Launch};
 use crate::engine::input::{Exec, Image, Input, KernelEvent, Scan, ScannedProcess};
+use crate::engine::v8;
 
 /// Wrappers are followed a little deeper than classification does.
 const DEEPEST: u32 = 8;
-/// Options of an interpreter that bound its heap: numbers, which tell how far a leak can go.
-const HEAP_OPTIONS: &[&str] = &["--max-old-space-size=", "--max_old_space_size=", "--max-heap-size=", "-Xmx"];
+/// Options of interpreters that bound a heap, besides those that the engine asks for (see [`v8::option`]): numbers, which
+/// tell how far a leak can go.
+const HEAP_OPTIONS: &[&str] = &["--max-heap-size=", "-Xmx"];
 /// Beginnings of options that rules ask for.
 const PREFIXES: &[&str] = &["--statefile", "--service", "--parent-pid="];
 /// Words in what a program writes over its argv\[0\] that rules ask for.
@@ -78,7 +80,8 @@ impl Redactor {
                 | KernelEvent::Oom(_)
                 | KernelEvent::Signal(_)
                 | KernelEvent::MemoryStep(_)
-                | KernelEvent::Reclaim(_),
+                | KernelEvent::Reclaim(_)
+                | KernelEvent::Denied(_),
             )
             | Input::Lost(_)
             | Input::Samples(_)
@@ -160,11 +163,11 @@ impl Redactor {
                     redacted.extend(interpreter.starts_with('-').then(|| "-S".to_owned()));
                     redacted.push(interpreter.to_owned());
                 }
+                redacted.extend(self.heap_options(&rest[..rest.len().saturating_sub(program.args.len() + 1)]));
                 redacted.push(script.clone().into_owned());
             }
             (Some(runtime), script) => {
-                let options = &rest[..rest.len().saturating_sub(program.args.len())];
-                redacted.extend(options.iter().filter(|option| bounds_heap(option)).map(|option| (*option).to_owned()));
+                redacted.extend(self.heap_options(&rest[..rest.len().saturating_sub(program.args.len())]));
                 if let Some(command) = program.command {
                     redacted.extend(["-c".to_owned(), self.command(&program, command, depth)]);
                 } else if let Some(script) = script {
@@ -172,6 +175,9 @@ impl Redactor {
                 } else if program.args.first().is_some_and(|first| !runtime.is_command(first)) {
                     // The program stood on the command line.
                     redacted.extend([eval_option(runtime).to_owned(), self.mark(rest.first().copied().unwrap_or(""))]);
+                } else if redacted.len() == 1 && !rest.is_empty() {
+                    // Alone, argv[0] would be taken for a title.
+                    redacted.push("--".to_owned());
                 }
             }
             (None, _) => {}
@@ -182,6 +188,21 @@ impl Redactor {
             redacted.extend(self.arguments(&program, depth));
         }
         redacted
+    }
+
+    /// Those of an interpreter's options that bound its heap, and where its options end.
+    fn heap_options<'a>(&'a self, options: &'a [&str]) -> impl Iterator<Item = String> + 'a {
+        let is_end = |option: &str| (option == "--").then(|| option.to_owned());
+        options.iter().filter_map(move |option| is_end(option).or_else(|| self.heap_option(option)))
+    }
+
+    /// An option that bounds a heap, as it is; where its value is no number, which takes back an earlier one, without that.
+    fn heap_option(&self, option: &str) -> Option<String> {
+        match v8::option(option) {
+            Some((name, value)) if value.parse::<f64>().is_err() => Some(format!("{name}={}", self.mark(value))),
+            Some(_) => Some(option.to_owned()),
+            None => bounds_heap(option).then(|| option.to_owned()),
+        }
     }
 
     /// `env -i A=1 cmd`: the command only.
@@ -253,6 +274,12 @@ impl Redactor {
     fn argument(&self, argument: &str) -> String {
         if argument.is_empty() || words::asked_for(argument) {
             return argument.to_owned();
+        }
+        // What stands behind a program on the command line is the interpreter's still.
+        if v8::option(argument).is_some()
+            && let Some(option) = self.heap_option(argument)
+        {
+            return option;
         }
         let mark = self.mark(argument);
         if roles::is_node_of_msbuild(argument) {

@@ -13,7 +13,9 @@ use super::super::{
 use super::*;
 use crate::api::ProcessKind;
 use crate::config::Patterns;
+use crate::engine::id::Bytes;
 use crate::engine::tests::captures::{captures, profiles};
+use crate::engine::v8;
 
 /// Everything that the engine asks of an image.
 fn judged(image: &Image, comm: &str, profiles: &[Profile]) -> impl PartialEq + Debug + use<> {
@@ -39,7 +41,8 @@ fn judged(image: &Image, comm: &str, profiles: &[Profile]) -> impl PartialEq + D
     let profile = Profile::find(profiles, image, comm).map(|profile| profile.name.clone());
     let label = program.name().to_owned();
     let script = program.script.map(Cow::into_owned);
-    (kinds, roles, stays, profile, label, script, image.path.clone())
+    let heap = v8::stated_in_argv(image, Bytes::from_mib(8_192));
+    (kinds, roles, stays, profile, label, script, image.path.clone(), heap)
 }
 
 fn redacted(image: &Image, profiles: &[Profile]) -> Image {
@@ -69,6 +72,9 @@ fn every_captured_process_is_judged_as_before() {
 #[case::prompt("/x/claude.exe", &["claude", "-p", "SECRET", "--model", "SECRET", "SECRET words"], &["claude", "-p", "--model"])]
 #[case::script("/usr/bin/node", &["node", "--require", "SECRET", "--max-old-space-size=200", "/x/cli.js", "SECRET"], &["node", "--max-old-space-size=200", "/x/cli.js"])]
 #[case::heap("/usr/bin/node", &["node", "--max-old-space-size=SECRET", "/x/cli.js"], &["node", "/x/cli.js"])]
+#[case::share("/usr/bin/node", &["node", "--max-old-space-size-percentage=12.5", "/x/cli.js", "SECRET"], &["node", "--max-old-space-size-percentage=12.5", "/x/cli.js"])]
+#[case::executed_with_a_heap("/x/cli.js", &["/usr/bin/node", "--max-old-space-size=200", "/x/cli.js", "SECRET"], &["node", "--max-old-space-size=200", "/x/cli.js"])]
+#[case::no_heap_after_all("/usr/bin/node", &["node", "--max-old-space-size=200", "--max-old-space-size=SECRET", "/x/cli.js"], &["node", "/x/cli.js"])]
 #[case::eval("/usr/bin/node", &["node", "-e", "SECRET()", "SECRET"], &["node", "-e"])]
 #[case::python("/v/python3", &["python3", "-c", "SECRET"], &["python3"])]
 #[case::module("/v/python3", &["python3", "-Im", "aider", "--message", "SECRET"], &["python3", "-m", "aider"])]
@@ -156,6 +162,9 @@ fn word() -> impl Strategy<Value = String> {
         "+x",
         "-Xmx1g",
         "--max-old-space-size=9",
+        "--max_old_space_size=10",
+        "--max-old-space-size=my own",
+        "--max-old-space-size-percentage=12.5",
         "A=1",
         "7",
         "x=/y,z",
@@ -201,19 +210,58 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A word of node's own command line.
+fn word_of_node() -> impl Strategy<Value = &'static str> {
+    select(vec![
+        "--max-old-space-size=9",
+        "--max_old_space_size=10",
+        "--max-old-space-size=+7",
+        "--max-old-space-size=my own",
+        "--max-old-space-size=",
+        "--max-old-space-size-percentage=12.5",
+        "--max_old_space_size_percentage=none",
+        "--max-old-space-size",
+        "--require",
+        "-e",
+        "--",
+        "--no-warnings",
+        "/x/a.js",
+        "my prompt",
+    ])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
+    fn no_heap_limit_of_node_is_changed(
+        executed in any::<bool>(),
+        env in any::<bool>(),
+        words in prop::collection::vec(word_of_node(), 0..6),
+    ) {
+        // A script that was executed itself has the one option of its first line before it.
+        let script = ["/x/cli.js"];
+        let (option, rest) = words.split_at(words.len().min(1));
+        let before = if executed { [option, &script[..], rest].concat() } else { words };
+        let argv = [if env { &["/usr/bin/env", "node"][..] } else { &["/usr/bin/node"] }, &before].concat();
+        let path = if executed { script[0] } else { argv[0] };
+        let original = image(path, &argv);
+        let redacted = redacted(&original, &[]);
+        let heap = |image: &Image| v8::stated_in_argv(image, Bytes::from_mib(8_192));
+        prop_assert_eq!(heap(&original), heap(&redacted), "{:?} became {:?}", original, redacted);
+    }
+
+    #[test]
     fn no_verdict_on_any_command_line_is_changed(
-        at in 0..4_usize,
+        at in 0..5_usize,
         words in prop::collection::vec(word(), 1..9),
     ) {
         let argv: Vec<&str> = words.iter().map(String::as_str).collect();
         let path = match at {
             // A script that was executed itself.
             0 => argv.get(1).copied().unwrap_or(argv[0]).to_owned(),
-            1 => String::new(),
+            1 => argv.get(2).copied().unwrap_or(argv[0]).to_owned(),
+            2 => String::new(),
             _ => format!("/usr/bin/{}", base_name(argv[0])),
         };
         let profiles = profiles();

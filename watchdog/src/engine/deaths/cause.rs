@@ -8,18 +8,14 @@ use crate::api::{Cause, HeapLimit, Relation};
 use crate::engine::classify::Program;
 use crate::engine::id::Bytes;
 use crate::engine::input::ExitStatus;
+use crate::signals::{
+    SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP,
+};
 
-const SIGHUP: u8 = 1;
-const SIGINT: u8 = 2;
-const SIGQUIT: u8 = 3;
-const SIGABRT: u8 = 6;
-const SIGKILL: u8 = 9;
-const SIGPIPE: u8 = 13;
-const SIGTERM: u8 = 15;
-/// ILL, TRAP, BUS, FPE, SEGV, SYS: what the processor or a filter of system calls makes of a mistake.
-const FAULTS: [u8; 6] = [4, 5, 7, 8, 11, 31];
+/// What the processor or a filter of system calls makes of a mistake.
+const FAULTS: [u8; 6] = [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS];
 /// V8 ends itself by SIGABRT; where it was built to stop at once, by a trap.
-const ENDS_OF_V8: [u8; 3] = [SIGABRT, 4, 5];
+const ENDS_OF_V8: [u8; 3] = [SIGABRT, SIGILL, SIGTRAP];
 
 /// Who exits so shortly after a request to end does it because of that: with the code that says so, or another.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -93,7 +89,7 @@ fn filled_heap(dead: &Dead) -> Option<HeapLimit> {
     }
     let stated = dead.limits.as_deref().and_then(|limits| limits.v8_heap);
     let limit = stated.or_else(|| default_heap(dead.host.total))?;
-    let (least, most) = (limit.0 / 100 * 85, limit.0.saturating_mul(3) / 2 + Bytes::from_mib(256).0);
+    let (least, most) = (limit.percent(85).0, limit.0.saturating_mul(3) / 2 + Bytes::from_mib(256).0);
     (least..=most)
         .contains(&dead.peak.max(dead.last).0)
         .then_some(HeapLimit { limit_bytes: limit.0, stated: stated.is_some() })

@@ -10,8 +10,8 @@ use crate::engine::classify;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Ticks, Uid};
 use crate::engine::input::{ExitStatus, HostMemory, Image, Limits};
 use crate::engine::process::Process;
+use crate::signals::{SIGKILL, SIGPIPE};
 
-const SIGPIPE: u8 = 13;
 /// A tool that ran this long, and failed, is worth remembering.
 const LONG: Duration = Duration::from_secs(60);
 /// A reader that goes before its writer is everyday: `… | head`.
@@ -101,7 +101,7 @@ impl Dead {
             parent_pid: None,
             comm,
             image: Arc::default(),
-            status: Some(ExitStatus::Signal(9)),
+            status: Some(ExitStatus::Signal(SIGKILL)),
             peak: Bytes(0),
             last: Bytes(0),
             growth: None,

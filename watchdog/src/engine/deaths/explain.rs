@@ -1,7 +1,5 @@
 //! The answer to "why did it die?", and to "why was it found?": for the living, the dead, and whole sessions.
 
-use serde_json::Value;
-
 use super::{Dead, Death, words};
 use crate::api::{self, Cause, DeathFacts, Explanation, FindingKind, SessionBrief, SessionState};
 use crate::engine::Engine;
@@ -106,11 +104,7 @@ impl Engine {
     }
 
     fn told(&self, viewer: Viewer, naming: &Naming<'_>, dead: &Dead) -> api::Death {
-        let mut death = naming.death(&self.death(dead));
-        if let Viewer::User(uid) = viewer {
-            only_of(uid, &mut death.facts);
-        }
-        death
+        naming.death(&self.death(viewer, dead))
     }
 
     /// The open ones first, the latest of each first.
@@ -132,7 +126,7 @@ impl Engine {
             started_at: naming.moment(BootTime::from(session.root.start_time)),
             ended_at: session.ended.map(|at| naming.moment(at)),
             processes: members().count() as u64,
-            memory_bytes: members().map(Process::cost).sum::<Bytes>().0,
+            memory_bytes: members().map(|process| self.charged(process)).sum::<Bytes>().0,
         }
     }
 
@@ -192,8 +186,9 @@ pub(super) fn headline(facts: &DeathFacts) -> String {
     words::headline(&facts)
 }
 
-/// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes.
-fn only_of(viewer: Uid, facts: &mut DeathFacts) {
+/// Takes out of a death what belongs to others than this user: how much they held stays, and who they are goes. Its
+/// summary is another then.
+pub(super) fn only_of(viewer: Uid, facts: &mut DeathFacts) {
     let others = |uid: Option<u32>| uid != Some(viewer.0);
     facts.died_with.retain(|other| !others(other.uid));
     facts.died_with_count = facts.died_with_count.min(facts.died_with.len() as u64);
@@ -206,16 +201,12 @@ fn only_of(viewer: Uid, facts: &mut DeathFacts) {
         }
         oom.largest.retain(|large| !others(Some(large.uid)));
     }
-    facts.summary = words::paragraph(facts);
 }
 
-/// Whether a finding is about this process: as its subject, or one of those that its evidence lists.
+/// Whether a finding is about this process: as its subject, or one of several.
 fn concerns(finding: &Finding, who: ProcessId) -> bool {
-    let is_it = |item: &Value| {
-        item["pid"].as_u64() == Some(who.pid.0.into()) && item["start_time"].as_u64() == Some(who.start_time.0)
-    };
-    let listed = finding.seen.evidence.values().filter_map(Value::as_array).flatten().any(is_it);
-    finding.seen.subject == who || finding.seen.key.about == who || listed
+    let seen = &finding.seen;
+    seen.subject == who || seen.key.about == who || seen.members.contains(&who)
 }
 
 /// What had been found of a process that is dead, and what it left behind.

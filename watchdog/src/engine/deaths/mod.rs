@@ -23,6 +23,7 @@ pub(super) use self::trail::Trail;
 use super::effect::{Effect, Happening, JournalEntry};
 use super::id::{BootTime, ProcessId, SessionId};
 use super::input::ExitStatus;
+use super::view::Viewer;
 use super::{Engine, Step};
 use crate::api::{Cause, Companion, DeathFacts, MemoryThen};
 
@@ -43,7 +44,8 @@ const KEPT: usize = 2_000;
 /// Companions that are told.
 const TOLD: usize = 10;
 /// Deaths before and after one that are looked at for its companions, and deaths that are judged in one go: when thousands
-/// die at once, that must not keep the engine from what lives.
+/// die at once, that must not keep the engine from what lives. Those that are not worth it cost next to nothing, and do not
+/// make the others wait.
 const AROUND: usize = 500;
 const AT_ONCE: usize = 500;
 
@@ -138,17 +140,23 @@ impl Step<'_> {
     pub(super) fn tick_deaths(&mut self) {
         let now = self.now;
         let deaths = &self.engine.deaths;
-        let due = deaths.recent.iter().skip(deaths.told).take_while(|dead| now.since(dead.heard) >= SETTLED);
-        let due = due.take(AT_ONCE).count();
-        for at in deaths.told..deaths.told + due {
-            let Some(dead) = self.engine.deaths.recent.get(at).filter(|dead| dead.is_worth_knowing()) else { continue };
+        let (mut due, mut judged) = (deaths.told, Vec::new());
+        for (at, dead) in deaths.recent.iter().enumerate().skip(deaths.told) {
+            if now.since(dead.heard) < SETTLED || judged.len() == AT_ONCE {
+                break;
+            }
+            due = at + 1;
+            judged.extend(dead.is_worth_knowing().then_some(at));
+        }
+        for at in judged {
+            let Some(dead) = self.engine.deaths.recent.get(at) else { continue };
             let (process, session) = (dead.id, dead.session);
-            let death = self.engine.death(dead);
+            let death = self.engine.death(Viewer::Root, dead);
             let what = Happening::Died { cause: death.facts.cause, summary: explain::headline(&death.facts) };
             self.effect(Effect::Journal(JournalEntry { at: now, process: Some(process), session, what }));
             self.effect(Effect::Died(Box::new(death)));
         }
-        self.engine.deaths.told += due;
+        self.engine.deaths.told = due;
         let sessions = &self.engine.sessions;
         let is_open = |session| sessions.get(session).is_some_and(|session| session.ended.is_none());
         self.engine.deaths.shed(is_open);
@@ -156,18 +164,20 @@ impl Step<'_> {
 }
 
 impl Engine {
-    /// A death as far as it is understood by now.
-    fn death(&self, dead: &Dead) -> Death {
+    /// A death as far as it is understood by now, and as far as this viewer may know.
+    fn death(&self, viewer: Viewer, dead: &Dead) -> Death {
         let started = (dead.id.start_time.0 > 0).then(|| BootTime::from(dead.id.start_time));
         let mut facts = self.facts(dead);
+        if let Viewer::User(uid) = viewer {
+            explain::only_of(uid, &mut facts);
+        }
         facts.summary = words::paragraph(&facts);
         Death { at: dead.at, started, facts }
     }
 
     fn facts(&self, dead: &Dead) -> DeathFacts {
         let judged = cause::judge(dead);
-        let (exit_code, signal) = codes(dead.status);
-        let child = self.passed_on(dead).filter(|_| judged.cause == Cause::Failed);
+        let child = if judged.cause == Cause::Failed { self.passed_on(dead) } else { None };
         let (died_with, died_with_count) = self.died_with(dead);
         let choice = dead.oom.and_then(|number| self.deaths.choices.iter().find(|choice| choice.number == number));
         DeathFacts {
@@ -181,8 +191,8 @@ impl Engine {
             uid: dead.uid.map(|uid| uid.0),
             parent_pid: dead.parent_pid.map(|pid| pid.0),
             age_seconds: dead.age().map(|age| age.as_secs_f64()),
-            exit_code,
-            signal,
+            exit_code: dead.status.and_then(ExitStatus::code),
+            signal: dead.status.and_then(ExitStatus::signal),
             cause: if child.is_some() { Cause::PassedOn } else { judged.cause },
             summary: String::new(),
             sender: judged.signal.map(|note| note.sender(dead.at)),
@@ -199,12 +209,10 @@ impl Engine {
 
     /// The child whose end this exit code stands for: 128 and the number of its signal.
     fn passed_on(&self, dead: &Dead) -> Option<&Dead> {
-        let (Some(code), _) = codes(dead.status) else { return None };
+        let code = dead.status?.code()?;
         let number = code.checked_sub(128).filter(|number| *number > 0)?;
-        let same_end = |child: &&Dead| {
-            matches!(child.status, Some(ExitStatus::Signal(signal)) if signal == number)
-                || child.status == Some(ExitStatus::Code(code))
-        };
+        let ends = [ExitStatus::Signal(number), ExitStatus::Code(code)];
+        let same_end = |child: &&Dead| child.status.is_some_and(|status| ends.contains(&status));
         let recent = |child: &&Dead| child.at <= dead.at && dead.at.since(child.at) <= PASSED_ON_WITHIN;
         let child = self.deaths.all().filter(|child| child.parent == Some(dead.id)).filter(recent).find(same_end)?;
         // A shell in a shell.
@@ -229,29 +237,20 @@ impl Engine {
     }
 }
 
-fn codes(status: Option<ExitStatus>) -> (Option<u8>, Option<u8>) {
-    match status {
-        Some(ExitStatus::Code(code)) => (Some(code), None),
-        Some(ExitStatus::Signal(signal)) => (None, Some(signal)),
-        None => (None, None),
-    }
-}
-
 /// The time between two deaths, whichever was first.
 fn apart(other: &Dead, at: BootTime) -> Duration {
     other.at.since(at).max(at.since(other.at))
 }
 
 fn companion(other: &Dead, at: BootTime) -> Companion {
-    let (exit_code, signal) = codes(other.status);
     Companion {
         pid: other.id.pid.0,
         start_time: other.id.start_time.0,
         name: other.name(),
         uid: other.uid.map(|uid| uid.0),
         session: other.session.map(|session| session.0),
-        exit_code,
-        signal,
+        exit_code: other.status.and_then(ExitStatus::code),
+        signal: other.status.and_then(ExitStatus::signal),
         cause: cause::judge(other).cause,
         apart_seconds: apart(other, at).as_secs_f64(),
         later: other.at > at,

@@ -22,8 +22,6 @@ const REMEMBERED: usize = 128;
 const TOLD: usize = 5;
 /// How many large processes are looked at, so that five are left when those outside of a cgroup are taken away.
 const LARGEST: usize = 16;
-/// A host that has this part of its memory available has not run out of it.
-const PLENTY: u64 = 10;
 
 /// One choice.
 #[derive(Clone, Debug)]
@@ -59,10 +57,9 @@ struct Holding {
 }
 
 impl Step<'_> {
-    /// The OOM killer chose a victim.
-    pub(in crate::engine) fn note_oom(&mut self, oom: &Oom) {
+    /// The OOM killer chose a victim: this process, where that can be told.
+    pub(in crate::engine) fn note_oom(&mut self, oom: &Oom, process: Option<ProcessId>) {
         let number = self.engine.oom_kills;
-        let process = oom.process.or_else(|| self.engine.process(oom.pid));
         let choice = self.engine.choice(number, oom, process);
         let others = choice.largest.iter().map(|(large, _)| Pid(large.pid)).collect();
         let cgroup = choice.limit.as_ref().map(|limit| limit.path.clone());
@@ -237,7 +234,7 @@ impl Choice {
     /// Where memory ran out, how that is known, and of a cgroup its path and limit.
     fn scope(&self) -> (OomScope, Certainty, Option<(String, Option<Bytes>)>) {
         let host = &self.host;
-        let plenty = host.total.0 > 0 && host.available.0 >= host.total.0 / 100 * PLENTY;
+        let plenty = host.total.0 > 0 && !host.is_short();
         let Some(seen) = &self.seen else { return self.likely(plenty, &[]) };
         let named = |cgroup: &OomCgroup| Some((cgroup.path.clone(), cgroup.max));
         if let Some(hit) = seen.cgroups.iter().find(|cgroup| cgroup.hit == Some(true)) {

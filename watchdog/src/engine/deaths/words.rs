@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::api::{Cause, Certainty, Companion, DeathFacts, OomKill, OomScope, ProcessKind, Relation, Sender};
-use crate::signals;
+use crate::signals::{self, SIGBUS, SIGFPE, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGSYS, SIGXCPU};
 use crate::units::{count, seconds, size};
 
 /// Growth of less than this is not worth a word.
@@ -97,23 +97,25 @@ fn ending(facts: &DeathFacts) -> String {
 
 fn by_the_kernel(number: u8, signal: &str) -> String {
     match number {
-        1 => format!("was ended by {signal} from the kernel: its terminal, or the leader of its session, went away"),
-        2 | 3 => format!("was ended by {signal} from its terminal, where somebody typed it"),
-        9 => format!(
+        SIGHUP => {
+            format!("was ended by {signal} from the kernel: its terminal, or the leader of its session, went away")
+        }
+        SIGINT | SIGQUIT => format!("was ended by {signal} from its terminal, where somebody typed it"),
+        SIGKILL => format!(
             "was killed by the kernel itself ({signal}), without a choice of the OOM killer that was seen: its pid \
              namespace ended, it used up a limit, or its program could not be loaded"
         ),
-        24 => format!("was ended by {signal} from the kernel: it used up the CPU time that its limit allows"),
+        SIGXCPU => format!("was ended by {signal} from the kernel: it used up the CPU time that its limit allows"),
         _ => format!("was ended by {signal} from the kernel"),
     }
 }
 
 fn fault(number: u8) -> &'static str {
     match number {
-        7 => "it touched memory behind which there is nothing, such as a file that was cut short",
-        8 => "it calculated what has no result, such as a division by zero",
-        11 => "it touched memory that it does not have: a bad pointer, or a stack that ran over",
-        31 => "it made a system call that a filter forbids",
+        SIGBUS => "it touched memory behind which there is nothing, such as a file that was cut short",
+        SIGFPE => "it calculated what has no result, such as a division by zero",
+        SIGSEGV => "it touched memory that it does not have: a bad pointer, or a stack that ran over",
+        SIGSYS => "it made a system call that a filter forbids",
         _ => "it came to an instruction that stops it, as runtimes place them behind failed checks",
     }
 }

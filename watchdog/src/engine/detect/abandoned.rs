@@ -171,6 +171,7 @@ impl Step<'_> {
             severity: if had_tty { Severity::Warning } else { Severity::Info },
             session: Some(agent.session),
             subject: agent.id,
+            members: Vec::new(),
             uid: agent.uid,
             cause: at,
             summary: format!("{} goes on although its {what} is gone", agent.label()),

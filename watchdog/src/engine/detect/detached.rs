@@ -129,6 +129,7 @@ impl Step<'_> {
             severity,
             session: Some(session.id),
             subject: process.id,
+            members: Vec::new(),
             uid: process.uid,
             cause: loss.at,
             summary,

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::helper::{Helper, Role};
 use crate::api::{FindingKind, ProcessKind, Severity};
+use crate::engine::Step;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
 use crate::engine::standing::Standing;
-use crate::engine::{Step, classify};
 
 /// How many instances the evidence lists; the rest is counted.
 const LISTED: usize = 50;
@@ -79,7 +79,6 @@ impl Step<'_> {
 
     /// The group in which a helper counts, if in any: one that has been there for a while, with an agent that lives.
     fn group_of(&self, helper: &Helper) -> Option<Group> {
-        let top = self.engine.table.alive(helper.top)?;
         if self.now.since(helper.started()) < self.engine.config.duplicates.after {
             return None;
         }
@@ -90,8 +89,8 @@ impl Step<'_> {
                 helper.arguments.map(|arguments| group(What::Same(arguments)))
             }
             ProcessKind::LanguageServer if helper.agent.is_some() => Some(group(What::OnePerDirectory)),
-            ProcessKind::Tool | ProcessKind::Other if top.verdict.is_kept() => {
-                let program = classify::build_server(&top.image, &top.comm)?.to_owned();
+            ProcessKind::Tool | ProcessKind::Other => {
+                let program = helper.build_server?.to_owned();
                 let role = Role { kind: helper.role.kind, program };
                 Some(Group { role, ..group(What::OnePerDirectory) })
             }
@@ -150,6 +149,7 @@ impl Step<'_> {
             severity: Severity::Info,
             session: (sessions.len() == 1).then_some(oldest.session),
             subject: oldest.top,
+            members: same.iter().map(|helper| helper.top).collect(),
             uid: group.uid,
             cause: self.now,
             summary,

@@ -135,6 +135,7 @@ impl Step<'_> {
             severity: if left { Severity::Warning } else { Severity::Info },
             session: Some(client.session),
             subject: process,
+            members: client.containers.iter().map(|container| container.process).collect(),
             uid: client.uid,
             cause: client.died.unwrap_or(client.began),
             summary,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::helper::{Helper, Role, median};
+use super::helper::{Helper, Part, Role, median};
 use crate::api::{FindingKind, ProcessKind, Severity};
 use crate::engine::Step;
 use crate::engine::finding::{Key, Observation, Proposal};
@@ -223,20 +223,24 @@ impl Step<'_> {
     ) -> Observation {
         let engine = &*self.engine;
         let config = &engine.config.fanout;
-        let mut roles: BTreeMap<Role, (usize, Bytes, Bytes)> = BTreeMap::new();
+        let mut roles: BTreeMap<Role, (usize, Bytes)> = BTreeMap::new();
         let mut starters: BTreeMap<ProcessId, usize> = BTreeMap::new();
-        for helper in &seen.helpers {
+        let mut expected = Bytes(0);
+        // What is expected of the helpers that a helper has started itself.
+        let mut below: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
+        for Part { helper, memory, within } in engine.parts(&seen.helpers) {
             let (role, _) = engine.role(helper);
-            let (_, memory) = engine.with_all_below(helper);
-            let expected = engine.fanout.steady.get(&role).copied().unwrap_or_default().max(memory);
+            // What helpers of this role settle at has in it what they start.
+            let so_far = memory + below.remove(&helper.id).unwrap_or_default();
+            let settled = engine.fanout.steady.get(&role).copied().unwrap_or_default().max(so_far);
+            *within.map_or(&mut expected, |upper| below.entry(upper).or_default()) += settled;
             let row = roles.entry(role).or_default();
-            *row = (row.0 + 1, row.1 + memory, row.2 + expected);
+            *row = (row.0 + 1, row.1 + memory);
             if let Some(parent) = helper.forked_by {
                 *starters.entry(parent).or_default() += 1;
             }
         }
-        let memory: Bytes = roles.values().map(|(_, memory, _)| *memory).sum();
-        let expected: Bytes = roles.values().map(|(.., expected)| *expected).sum();
+        let memory: Bytes = roles.values().map(|(_, memory)| *memory).sum();
         let known = roles.keys().any(|role| engine.fanout.steady.contains_key(role));
         let available = engine.close_watch.host.available;
 
@@ -254,9 +258,9 @@ impl Step<'_> {
         evidence.insert("memory_bytes".into(), json!(memory));
         evidence.insert("expected_bytes".into(), json!(known.then_some(expected)));
         evidence.insert("available_bytes".into(), json!(available));
-        let mut by_count: Vec<(Role, (usize, Bytes, Bytes))> = roles.into_iter().collect();
+        let mut by_count: Vec<(Role, (usize, Bytes))> = roles.into_iter().collect();
         by_count.sort_by_key(|(_, (count, ..))| std::cmp::Reverse(*count));
-        let listed = by_count.iter().take(LISTED).map(|(role, (count, memory, _))| {
+        let listed = by_count.iter().take(LISTED).map(|(role, (count, memory))| {
             json!({
                 "name": role.program,
                 "process_kind": role.kind,
@@ -294,6 +298,7 @@ impl Step<'_> {
             severity: severity(memory, expected, available),
             session: Some(session),
             subject: about,
+            members: starters.iter().map(|(starter, _)| *starter).collect(),
             uid,
             cause: self.now,
             summary: format!(
@@ -315,7 +320,7 @@ fn severity(memory: Bytes, expected: Bytes, available: Bytes) -> Severity {
         Severity::Info
     } else if to_come.max(memory) >= available {
         Severity::Critical
-    } else if expected.0 >= available.0 / 100 * HEAVY_PERCENT {
+    } else if expected >= available.percent(HEAVY_PERCENT) {
         Severity::Warning
     } else {
         Severity::Info

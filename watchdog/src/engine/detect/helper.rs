@@ -1,6 +1,7 @@
 //! Helpers as a person counts them: npx with its shell and the server behind it is one, and so is a browser with all its
 //! renderers. The detectors that compare helpers with each other look at all of them together, now and then.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::ProcessKind;
@@ -18,8 +19,15 @@ const SURVEY_AT_LEAST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Survey {
     last: BootTime,
-    /// A finding of the last survey has lost a member.
+    /// A finding of the last survey has lost a member, or somebody waits for the next.
     stale: bool,
+}
+
+impl Survey {
+    /// The next look is to be soon.
+    pub(in crate::engine) fn soon(&mut self) {
+        self.stale = true;
+    }
 }
 
 /// What a helper is: its kind and program.
@@ -34,6 +42,10 @@ pub(super) struct Role {
 pub(super) struct Helper {
     /// Its topmost process.
     pub(super) top: ProcessId,
+    /// It is a helper of its own, and not the agent at the root of a session that nobody's agent started.
+    pub(super) is_top: bool,
+    /// What it is called, where it is a build server that is meant to stay.
+    pub(super) build_server: Option<&'static str>,
     pub(super) role: Role,
     /// See [`classify::Identity`].
     pub(super) arguments: Option<u64>,
@@ -48,6 +60,16 @@ pub(super) struct Helper {
     /// The living: its top, and all below it.
     pub(super) members: Vec<ProcessId>,
     pub(super) memory: Bytes,
+}
+
+/// One of several helpers, without those of them that are below it.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) helper: &'a Process,
+    /// What is its own.
+    pub(super) memory: Bytes,
+    /// The next of them above it, of which it is a part.
+    pub(super) within: Option<ProcessId>,
 }
 
 /// Who started a helper, and lives.
@@ -98,13 +120,45 @@ impl Engine {
         (Role { kind: process.kind, program: name }, arguments)
     }
 
+    /// Takes helpers apart of which some have started others: each with what is its own, those below before those above.
+    pub(super) fn parts<'a>(&'a self, helpers: &[&'a Process]) -> Vec<Part<'a>> {
+        let tops: BTreeSet<ProcessId> = helpers.iter().map(|helper| helper.id).collect();
+        let own = |process: &Process| !tops.contains(&process.id);
+        let within = |helper: &Process| {
+            let mut below = helper;
+            for upper in self.table.above(helper.id) {
+                // What is meant to stay is no part of what is above it, and neither is what is below that.
+                if below.verdict.is_kept() {
+                    return None;
+                }
+                if tops.contains(&upper.id) {
+                    return Some(upper.id);
+                }
+                below = upper;
+            }
+            None
+        };
+        let mut helpers = helpers.to_vec();
+        helpers.sort_by_cached_key(|helper| (std::cmp::Reverse(self.table.above(helper.id).count()), helper.id));
+        let part = |helper: &'a Process| {
+            let (_, memory) = self.with_below(helper, own);
+            Part { helper, memory, within: within(helper) }
+        };
+        helpers.into_iter().map(part).collect()
+    }
+
     /// A process and the living below it, without what is meant to stay there, and what they cost.
-    pub(super) fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
+    fn with_all_below(&self, top: &Process) -> (Vec<ProcessId>, Bytes) {
+        self.with_below(top, |_| true)
+    }
+
+    /// The same, without what `is_part` refuses, and what is below that.
+    fn with_below(&self, top: &Process, is_part: impl Fn(&Process) -> bool) -> (Vec<ProcessId>, Bytes) {
         let mut members = vec![top.id];
         let mut memory = top.cost();
-        let stays_not = |process: &Process| !process.verdict.is_kept();
+        let enter = |process: &Process| !process.verdict.is_kept() && is_part(process);
         if !top.children.is_empty() {
-            for below in self.table.below(top.id, stays_not).into_iter().filter_map(|id| self.table.alive(id)) {
+            for below in self.table.below(top.id, enter).into_iter().filter_map(|id| self.table.alive(id)) {
                 members.push(below.id);
                 memory += below.cost();
             }
@@ -112,7 +166,7 @@ impl Engine {
         (members, memory)
     }
 
-    fn helper(&self, top: &Process) -> Helper {
+    fn helper(&self, top: &Process, is_top: bool) -> Helper {
         let (role, arguments) = self.role(top);
         let (members, memory) = self.with_all_below(top);
         let child_of = |parent: &Process| top.ppid == parent.id.pid;
@@ -132,6 +186,8 @@ impl Engine {
         let agent = nearest_agent(&self.table, top.id).filter(|agent| agent.alive()).map(|agent| agent.id);
         Helper {
             top: top.id,
+            is_top,
+            build_server: top.verdict.is_kept().then(|| classify::build_server(&top.image, &top.comm)).flatten(),
             role,
             arguments,
             parent,
@@ -148,8 +204,11 @@ impl Engine {
     /// All helpers, and the agents at the roots of sessions, the oldest first.
     fn all_helpers(&self) -> Vec<Helper> {
         let root = |process: &Process| self.sessions.get(process.session).is_some_and(|of| of.root == process.id);
-        let counts = |process: &&Process| self.is_top(process) || root(process);
-        let mut helpers: Vec<Helper> = self.table.living().filter(counts).map(|process| self.helper(process)).collect();
+        let counts = |process| {
+            let is_top = self.is_top(process);
+            (is_top || root(process)).then(|| self.helper(process, is_top))
+        };
+        let mut helpers: Vec<Helper> = self.table.living().filter_map(counts).collect();
         helpers.sort_by_key(|helper| (helper.top.start_time, helper.top.pid));
         helpers
     }
@@ -161,7 +220,7 @@ impl Step<'_> {
         let Engine { stale, duplicates, build_servers, .. } = &mut *self.engine;
         // All three are to forget it.
         if stale.forget(process) | duplicates.forget(process) | build_servers.forget(process) {
-            self.engine.survey.stale = true;
+            self.engine.survey.soon();
         }
     }
 

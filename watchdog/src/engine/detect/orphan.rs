@@ -288,10 +288,10 @@ impl Step<'_> {
         let listed: Vec<Value> =
             processes.iter().take(LISTED).map(|process| describe(process, doubts.get(&process.id))).collect();
         evidence.insert("processes".into(), Value::Array(listed));
-        let kept: Vec<Value> =
+        let stay: Vec<Value> =
             kept.iter().take(LISTED).filter_map(|id| engine.table.get(*id)).map(|kept| describe(kept, None)).collect();
-        if !kept.is_empty() {
-            evidence.insert("kept".into(), Value::Array(kept));
+        if !stay.is_empty() {
+            evidence.insert("kept".into(), Value::Array(stay));
         }
         let (count, noun) = (processes.len(), if processes.len() == 1 { "process" } else { "processes" });
         let mib = memory.mib();
@@ -300,6 +300,7 @@ impl Step<'_> {
             severity: Severity::Warning,
             session: Some(session.id),
             subject: top.id,
+            members: members.iter().chain(kept).copied().collect(),
             // Whose agent it was: that user's eyes are on it, whoever the helpers became.
             uid: agent.uid,
             cause: died,

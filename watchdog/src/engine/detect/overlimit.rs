@@ -79,7 +79,7 @@ impl Step<'_> {
         // What has ended, or has no limit any more, takes nothing.
         passed.retain(|limited, _| taken.contains_key(limited));
         for (limited, Taken { about, limit, value }) in taken {
-            let clear = value.0 < limit.0 / 100 * CLEAR_PERCENT;
+            let clear = value < limit.percent(CLEAR_PERCENT);
             match passed.get_mut(&limited) {
                 Some(known) => {
                     (known.limit, known.value, known.peak) = (limit, value, known.peak.max(value));
@@ -213,6 +213,7 @@ impl Step<'_> {
             severity: if urgent { Severity::Critical } else { Severity::Warning },
             session: Some(session.id),
             subject: about,
+            members: Vec::new(),
             uid: session.uid,
             cause: self.now,
             summary: format!("{who}: {} MiB, over the limit of {} MiB", passed.value.mib(), passed.limit.mib()),

@@ -1,6 +1,7 @@
 //! Stale: nobody died, but a helper belongs to a finished task. Its parent lives and has started an equal one since, and it
-//! has done nothing for long. Half of all left-overs are these. The parent may still want it: it is reported, with its
-//! group, and never more than that.
+//! has done nothing for long; or it was started while a subagent ran that has finished since, as the agent's hooks told, and
+//! has done nothing since then. Half of all left-overs are these. The parent may still want it: it is reported, with its group,
+//! and never more than that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +21,10 @@ use crate::engine::standing::Standing;
 
 /// Equals that were started within this time are one generation: a pool of workers, or the servers of one task.
 const GENERATION: Duration = Duration::from_secs(30);
+/// What a finished subagent started is stale when it has done nothing for this long.
+const SETTLED: Duration = Duration::from_secs(10);
+/// And is looked at more often for this long.
+const WATCHED: Duration = Duration::from_secs(120);
 /// How many processes are looked at in one survey; the others wait for the next. At 40 µs each, and 10 µs for each further
 /// thread, so many node processes cost 0.3 ms of CPU per second; sleepers of one thread 0.1 ms.
 const LOOKS: usize = 128;
@@ -103,8 +108,15 @@ impl Step<'_> {
             groups.entry((helper.parent, helper.role.clone(), told_apart_by(helper))).or_default().push(helper);
         }
         groups.retain(|_, equals| equals.len() >= self.engine.config.stale.min_count);
-        let older: BTreeMap<&Group, Vec<&Helper>> =
-            groups.iter().map(|(of, equals)| (of, self.older(equals, pace))).collect();
+        let mut older: BTreeMap<Group, Vec<&Helper>> =
+            groups.iter().map(|(of, equals)| (of.clone(), self.older(equals, pace))).collect();
+        for helper in helpers.iter().filter(|helper| self.left_by_subagent(helper).is_some()) {
+            let group = older.entry((helper.parent, helper.role.clone(), told_apart_by(helper))).or_default();
+            if !group.iter().any(|known| known.top == helper.top) {
+                group.push(helper);
+                group.sort_by_key(|helper| (helper.top.start_time, helper.top.pid));
+            }
+        }
         self.look_at_activity(older.values().flatten().flat_map(|helper| helper.members.iter().copied()).collect());
 
         let mut found: Vec<(Group, Vec<&Helper>)> = Vec::new();
@@ -138,12 +150,18 @@ impl Step<'_> {
             }),
             (Parent::Within(_), ProcessKind::Agent) if helper.agent.is_none() => seen.is_some_and(|seen| !seen.tty),
             // Below what is meant to stay (panes below a tmux server) commands are a person's, and no agent is concerned.
-            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => {
-                helper.agent.is_some() && self.engine.is_top(top)
-            }
-            (Parent::Within(_), _) => self.engine.is_top(top),
+            (Parent::Within(_), ProcessKind::Tool | ProcessKind::Other) => helper.agent.is_some() && helper.is_top,
+            (Parent::Within(_), _) => helper.is_top,
             (Parent::Gone, _) => false,
         }
+    }
+
+    /// When the subagent finished that left this helper, whom nobody means to keep.
+    fn left_by_subagent(&self, helper: &Helper) -> Option<BootTime> {
+        let top = self.engine.table.alive(helper.top)?;
+        let owned = helper.is_top && helper.agent.is_some() && helper.standing == Standing::InOrder;
+        let finished = self.engine.gate.finished_subagent(helper.session, helper.started())?;
+        (owned && !top.verdict.is_kept()).then_some(finished)
     }
 
     /// Those that are old enough to be looked at, and have a younger equal of another generation.
@@ -171,7 +189,13 @@ impl Step<'_> {
 
     /// Every process of the helper has been at rest for long, and a close look shows no reason to spare it.
     fn is_stale(&mut self, helper: &Helper) -> bool {
-        let (now, idle) = (self.now, self.engine.config.stale.idle);
+        let now = self.now;
+        let finished = self.left_by_subagent(helper);
+        let idle = self.engine.config.stale.idle;
+        let idle = if finished.is_some() { idle.min(SETTLED) } else { idle };
+        if finished.is_some_and(|finished| now.since(finished) < WATCHED) {
+            self.engine.survey.soon();
+        }
         let at_rest = |quiet: &Quiet| quiet.seen.at.since(quiet.since) >= idle;
         // A member without an entry is new: the helper did something.
         let all = helper.members.iter().map(|member| self.engine.stale.quiet.get(member).copied().filter(at_rest));
@@ -286,8 +310,18 @@ impl Step<'_> {
             .collect();
         evidence.insert("processes".into(), Value::Array(listed));
 
+        let finished: Option<Vec<BootTime>> = stale.iter().map(|helper| self.left_by_subagent(helper)).collect();
+        let finished = finished.and_then(|all| all.into_iter().max());
+        if let Some(finished) = finished {
+            evidence.insert("subagent_finished_seconds_ago".into(), json!(now.since(finished).as_secs()));
+        }
+        let why = match finished {
+            Some(_) => "left by a subagent that has finished",
+            None => "which has started others like it since",
+        };
+
         let total = engine.close_watch.host.total;
-        let heavy = total.0 > 0 && memory.0 > total.0 / 100 * HEAVY_PERCENT;
+        let heavy = total.0 > 0 && memory > total.percent(HEAVY_PERCENT);
         let mib = memory.mib();
         let (count, program) = (stale.len(), &role.program);
         Observation {
@@ -295,12 +329,11 @@ impl Step<'_> {
             severity: if heavy || count >= MANY { Severity::Warning } else { Severity::Info },
             session: Some(oldest.session),
             subject: oldest.top,
+            members: stale.iter().map(|helper| helper.top).collect(),
             uid: oldest.uid,
             // What became true just now is that this has lasted for long enough.
             cause: now,
-            summary: format!(
-                "{count} idle {program} ({mib} MiB) below {parent_name} (pid {parent_pid}), which has started others like it since"
-            ),
+            summary: format!("{count} idle {program} ({mib} MiB) below {parent_name} (pid {parent_pid}), {why}"),
             evidence,
             proposal: Proposal::Report,
         }

@@ -135,9 +135,10 @@ impl Step<'_> {
         let mib = grown.mib();
         Observation {
             key: KEY,
-            severity: if grown.0 >= total.0 / 100 * HEAVY_PERCENT { Severity::Warning } else { Severity::Info },
+            severity: if grown >= total.percent(HEAVY_PERCENT) { Severity::Warning } else { Severity::Info },
             session: None,
             subject: NOBODY,
+            members: Vec::new(),
             // A path may be a secret of the file's owner.
             uid: seen.largest.as_ref().map_or(Uid::ROOT, |file| file.uid),
             cause: self.now,

@@ -112,7 +112,7 @@ impl Step<'_> {
     fn over_quota(&self, waiter: &Waiter, places: &[Place]) -> Option<(Obstacle, Reach)> {
         let gate = &self.engine.config.gate;
         let Waiter { profile, launch, .. } = waiter;
-        let of_profile = self.named_profile(profile).and_then(|profile| profile.bounds.max_sessions);
+        let of_profile = self.engine.config.profile(profile).and_then(|profile| profile.bounds.max_sessions);
         let full = |max: Option<u32>, holds: &dyn Fn(&Place) -> bool, whose: String, bound: String| {
             let max = max?;
             let holders: Vec<&Place> = places.iter().filter(|place| holds(place)).collect();
@@ -159,7 +159,7 @@ impl Step<'_> {
             return Some((obstacle, Reach::All));
         }
         let profile = &waiter.profile;
-        let rate = self.named_profile(profile).and_then(|profile| profile.bounds.rate);
+        let rate = self.engine.config.profile(profile).and_then(|profile| profile.bounds.rate);
         over(rate, Some(profile), format!("[[profile]] {profile} rate")).map(|obstacle| (obstacle, Reach::Own))
     }
 
@@ -237,7 +237,7 @@ impl Step<'_> {
             retry_after: None,
         };
         for (depth, session) in (1..).zip(&above) {
-            let own = self.named_profile(&session.profile).and_then(|profile| profile.bounds.max_depth);
+            let own = self.engine.config.profile(&session.profile).and_then(|profile| profile.bounds.max_depth);
             if let Some(max) = own.filter(|max| depth > *max as usize) {
                 return Some(deep(depth, max, format!("[[profile]] {} max_depth", session.profile), session.id));
             }
@@ -401,8 +401,11 @@ impl Engine {
         if let Some(learned) = learned::expected(&self.gate.peaks, profile) {
             return learned;
         }
-        let own = self.config.profiles.iter().find(|known| known.name == profile);
-        let size = own.and_then(|known| known.bounds.expected_memory).unwrap_or(self.config.gate.expected_memory);
+        let size = self
+            .config
+            .profile(profile)
+            .and_then(|known| known.bounds.expected_memory)
+            .unwrap_or(self.config.gate.expected_memory);
         (size.on_host(self.close_watch.host.total), 0)
     }
 }

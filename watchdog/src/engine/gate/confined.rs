@@ -120,6 +120,7 @@ impl Step<'_> {
             severity: Severity::Warning,
             session: Some(session),
             subject: process,
+            members: Vec::new(),
             uid: known.uid,
             cause: self.now,
             summary: format!(

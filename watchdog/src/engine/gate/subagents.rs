@@ -13,6 +13,8 @@ use crate::engine::id::{BootTime, SessionId};
 const FORGOTTEN: Duration = Duration::from_secs(6 * 3_600);
 /// Ends of subagents that the pace is judged by.
 const PACE_BY: usize = 8;
+/// Subagents that have ended of which it is remembered when they ran.
+const FINISHED: usize = 64;
 /// When it is worth another try where nothing tells.
 const SOME_TIME: Duration = Duration::from_secs(30);
 const MEMORY_MOVES: Duration = Duration::from_secs(15);
@@ -25,10 +27,21 @@ pub(super) struct Subagents {
 
 #[derive(Debug, Default)]
 struct Running {
-    /// Since when each runs, and the number of its call; the oldest first.
-    running: VecDeque<(BootTime, Option<String>)>,
+    /// The oldest first.
+    running: VecDeque<One>,
+    /// From when to when the last ones ran during which no other did: what was started then is theirs.
+    alone: VecDeque<(BootTime, BootTime)>,
     /// How long the last ones took.
     took: VecDeque<Duration>,
+}
+
+#[derive(Debug)]
+struct One {
+    since: BootTime,
+    /// The number of its call.
+    call: Option<String>,
+    /// No other has run beside it.
+    alone: bool,
 }
 
 impl Subagents {
@@ -37,24 +50,35 @@ impl Subagents {
         self.sessions.remove(&session);
     }
 
+    /// When the subagent ended that ran, and no other, when this was started.
+    pub(super) fn finished(&self, session: SessionId, started: BootTime) -> Option<BootTime> {
+        let windows = &self.sessions.get(&session)?.alone;
+        windows.iter().find(|(from, to)| (*from..=*to).contains(&started)).map(|(_, to)| *to)
+    }
+
     fn of(&mut self, session: SessionId, now: BootTime) -> &mut Running {
         let running = self.sessions.entry(session).or_default();
-        running.running.retain(|(since, _)| now.since(*since) < FORGOTTEN);
+        running.running.retain(|one| now.since(one.since) < FORGOTTEN);
         running
     }
 }
 
 impl Running {
+    fn start(&mut self, call: Option<String>, now: BootTime) {
+        self.running.iter_mut().for_each(|one| one.alone = false);
+        self.running.push_back(One { since: now, call, alone: self.running.is_empty() });
+    }
+
     /// Takes out the one with this call's number, else the oldest.
     fn stop(&mut self, call: Option<&str>, now: BootTime) {
-        let by_call = call.and_then(|call| self.running.iter().position(|(_, known)| known.as_deref() == Some(call)));
+        let by_call = call.and_then(|call| self.running.iter().position(|one| one.call.as_deref() == Some(call)));
         // A number that no start bore was denied, or is told twice.
-        let unknown = call.is_some() && self.running.iter().any(|(_, known)| known.is_some());
+        let unknown = call.is_some() && self.running.iter().any(|one| one.call.is_some());
         let index = by_call.or(if unknown { None } else { Some(0) });
-        let Some((since, _)) = index.and_then(|index| self.running.remove(index)) else { return };
-        self.took.push_back(now.since(since));
-        if self.took.len() > PACE_BY {
-            self.took.pop_front();
+        let Some(One { since, alone, .. }) = index.and_then(|index| self.running.remove(index)) else { return };
+        push_bounded(&mut self.took, now.since(since), PACE_BY);
+        if alone {
+            push_bounded(&mut self.alone, (since, now), FINISHED);
         }
     }
 
@@ -62,8 +86,14 @@ impl Running {
     fn next_end(&self, now: BootTime) -> Option<Duration> {
         let count = u32::try_from(self.took.len()).ok().filter(|count| *count > 0)?;
         let usual = self.took.iter().sum::<Duration>() / count;
-        let (since, _) = self.running.front()?;
-        Some(since.plus(usual).since(now).max(Duration::from_secs(5)))
+        Some(self.running.front()?.since.plus(usual).since(now).max(Duration::from_secs(5)))
+    }
+}
+
+fn push_bounded<T>(last: &mut VecDeque<T>, one: T, most: usize) {
+    last.push_back(one);
+    if last.len() > most {
+        last.pop_front();
     }
 }
 
@@ -82,18 +112,19 @@ impl Step<'_> {
             return;
         };
         let profile = self.engine.sessions.get(session).map(|session| session.profile.clone()).unwrap_or_default();
-        let max = self.named_profile(&profile).and_then(|profile| profile.bounds.max_subagents);
+        let max = self.engine.config.profile(&profile).and_then(|profile| profile.bounds.max_subagents);
         let obstacle = match call.event {
             SubagentEvent::Start => {
                 let obstacle = self.subagent_obstacle(session, &profile, max);
                 if obstacle.is_none() {
                     let running = self.engine.gate.subagents.of(session, now);
-                    running.running.push_back((now, call.call.clone()));
+                    running.start(call.call.clone(), now);
                 }
                 obstacle
             }
             SubagentEvent::Stop => {
                 self.engine.gate.subagents.of(session, now).stop(call.call.as_deref(), now);
+                self.engine.survey.soon();
                 None
             }
             SubagentEvent::SessionEnd => {

@@ -6,7 +6,7 @@ use crate::api::{FindingKind, Severity};
 use crate::config::Ungated;
 use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
-use crate::engine::id::{BootTime, ProcessId, SessionId};
+use crate::engine::id::{ProcessId, SessionId};
 use crate::engine::{Engine, Step};
 
 impl Step<'_> {
@@ -35,8 +35,10 @@ impl Step<'_> {
             severity: if policy == Ungated::Deny { Severity::Warning } else { Severity::Info },
             session: Some(session),
             subject: known.root,
+            members: Vec::new(),
             uid: known.uid,
-            cause: BootTime::from(known.root.start_time),
+            // It may have run for days when the daemon began: no latency is to be told.
+            cause: self.now,
             summary: format!("{} was started past the gate: not by `watchdogctl launch`", known.profile),
             evidence,
             proposal: Proposal::Report,
@@ -63,7 +65,6 @@ impl Step<'_> {
 
 impl Engine {
     fn ungated_policy(&self, profile: &str) -> Ungated {
-        let own = self.config.profiles.iter().find(|known| known.name == profile);
-        own.and_then(|known| known.bounds.ungated).unwrap_or(self.config.gate.ungated)
+        self.config.profile(profile).and_then(|known| known.bounds.ungated).unwrap_or(self.config.gate.ungated)
     }
 }

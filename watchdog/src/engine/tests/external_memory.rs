@@ -1,10 +1,12 @@
 use std::time::Duration;
 
-use super::world::World;
+use super::world::{World, naming};
 use crate::api::{FindingKind, ProcessState};
+use crate::engine::deaths::Subject;
 use crate::engine::effect::Effect;
-use crate::engine::id::{Bytes, ProcessId, Uid};
+use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
 use crate::engine::input::{ExitStatus, Tmpfs, TmpfsFile, TmpfsMount};
+use crate::engine::view::Viewer;
 
 const GRADLE: [&str; 4] = ["/j/java", "-cp", "/g.jar", "org.gradle.launcher.daemon.bootstrap.GradleDaemon"];
 
@@ -82,6 +84,46 @@ fn gradle(world: &mut World, agent: ProcessId) -> (ProcessId, ProcessId) {
     let daemon = world.spawn(client, &GRADLE);
     world.memory(daemon, Bytes::from_mib(900));
     (client, daemon)
+}
+
+/// The same memory, wherever it is told.
+fn told_of(world: &World, agent: ProcessId) -> [u64; 5] {
+    let session = world.session(agent);
+    let id = SessionId(session.id);
+    let explained = world.engine.explain(Viewer::Root, &naming(), world.now, Subject::Session(id)).unwrap();
+    let (largest, _) = world.engine.largest(1, 0);
+    let told = [
+        session.memory_bytes,
+        world.engine.counts(Viewer::Root).memory_bytes,
+        world.engine.gauges().memory.values().sum(),
+        explained.session.unwrap().memory_bytes,
+        largest[0].memory_bytes,
+    ];
+    told.map(|bytes| bytes >> 20)
+}
+
+#[test]
+fn what_is_charged_to_nobody_is_so_wherever_memory_is_told() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let session = SessionId(world.session(agent).id);
+    world.memory(agent, Bytes::from_mib(300));
+    let (client, daemon) = gradle(&mut world, agent);
+    world.wait(Duration::from_secs(1));
+    assert_eq!(told_of(&world, agent), [1_200; 5]);
+    world.end(client, ExitStatus::Code(0));
+    world.wait(Duration::from_secs(120));
+    assert_eq!(told_of(&world, agent), [300; 5]);
+    let (_, processes) = world.engine.largest(0, 1);
+    assert_eq!((processes[0].pid, processes[0].memory_bytes), (daemon.pid.0, 900 << 20), "what it holds it holds");
+
+    // What it takes from now on is no peak of the session's.
+    world.memory(daemon, Bytes::from_mib(5_000));
+    world.wait(Duration::from_secs(120));
+    world.kill(daemon);
+    world.kill(agent);
+    let (_, summary) = world.engine.session_summary(session, &naming()).unwrap();
+    assert_eq!(summary.peak_memory_bytes, 1_200 << 20);
 }
 
 /// T26: the daemon serves the next build, of whichever session.

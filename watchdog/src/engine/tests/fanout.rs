@@ -109,6 +109,36 @@ fn agents_have_a_bound_of_their_own() {
 }
 
 #[test]
+fn what_a_helper_starts_itself_is_counted_once() {
+    let mut world = World::new();
+    world.host(Bytes::from_mib(8_000), Bytes(0));
+    // What has settled: a shell with a server of 100 MiB below it.
+    let elder = world.claude();
+    let shell = world.spawn(elder, &["/bin/bash", "-c", "make serve"]);
+    let settled = server(&mut world, shell, "mcp-server-memory");
+    world.memory(shell, Bytes::from_mib(20));
+    world.memory(settled, Bytes::from_mib(100));
+    world.wait(Duration::from_secs(180));
+
+    let agent = world.claude();
+    for _ in 0..6 {
+        let shell = world.spawn(agent, &["/bin/bash", "-c", "make serve"]);
+        let server = server(&mut world, shell, "mcp-server-memory");
+        world.memory(shell, Bytes::from_mib(20));
+        world.memory(server, Bytes::from_mib(10));
+    }
+    world.wait(Duration::from_secs(6));
+
+    let evidence = &world.open(FindingKind::Fanout)[0].evidence;
+    assert_eq!(evidence["helpers"], 12);
+    assert_eq!(evidence["memory_bytes"], 6 * (30_u64 << 20), "what they hold");
+    assert_eq!(evidence["expected_bytes"], 6 * (120_u64 << 20), "what they will");
+    let rows = evidence["what"].as_array().unwrap();
+    let by_kind: Vec<u64> = rows.iter().map(|row| row["memory_bytes"].as_u64().unwrap() >> 20).collect();
+    assert_eq!(by_kind.iter().sum::<u64>(), 180, "{rows:#?}");
+}
+
+#[test]
 fn agents_that_are_started_one_after_the_other_are_no_burst() {
     let mut world = World::new();
     let agent = world.claude();

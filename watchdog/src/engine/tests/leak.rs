@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -5,6 +6,7 @@ use serde_json::json;
 use super::world::{MINUTE, SECOND, World, number};
 use crate::api::{Finding, FindingKind, Severity};
 use crate::config::{Config, Globs, Size};
+use crate::engine::detect::leak::traces::traces;
 use crate::engine::id::{Bytes, ProcessId};
 use crate::engine::input::{CgroupLimit, ExitStatus, Input, Limits};
 
@@ -313,11 +315,10 @@ fn the_growth_of_all_leaks_is_a_gauge_of_the_profile() {
 /// A program whose collector runs every twenty seconds, as it was captured: `fixtures/rss-traces`.
 #[test]
 fn a_heap_that_leaks_under_its_collections_is_found_by_samples_that_come_now_and_then() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/rss-traces/leak-heap-under-collections.csv");
-    let text = std::fs::read_to_string(path).unwrap();
-    let rows = text.lines().filter_map(|row| row.split_once(','));
+    let traces = traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/rss-traces")).unwrap();
+    let found = traces.iter().find(|trace| trace.name == "leak-heap-under-collections").unwrap();
     let trace: Vec<(f64, f64)> =
-        rows.filter_map(|(ms, kib)| Some((ms.parse::<f64>().ok()? / 1e3, kib.parse::<f64>().ok()? / 1024.0))).collect();
+        found.samples.iter().map(|(ms, kib)| (*ms as f64 / 1e3, *kib as f64 / 1024.0)).collect();
     let mut world = world();
     let helper = helper(&mut world);
     let at = |seconds: f64| trace.iter().rev().find(|(at, _)| *at <= seconds).map_or(trace[0].1, |(_, mib)| *mib);

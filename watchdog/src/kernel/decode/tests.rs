@@ -142,6 +142,49 @@ fn a_victim_without_a_start_has_no_identity() {
     assert_eq!((oom(&record).process, oom(&record).pid), (None, Pid(42)));
 }
 
+fn exec_denied_record(executed: &[u8], killed: u32) -> ExecDeniedRecord {
+    let mut path = [0; PATH_MAX];
+    path[..executed.len()].copy_from_slice(executed);
+    // What the ring held before may stand behind the NUL.
+    path[executed.len() + 1..].fill(b'x');
+    let comm = *b"bash\0\0\0\0\0\0\0\0\0\0\0\0";
+    ExecDeniedRecord { header: header(RecordKind::ExecDenied), ppid: 41, killed, comm, path }
+}
+
+#[test]
+fn a_refused_fork_tells_the_session_and_its_bound() {
+    let record = ForkDeniedRecord {
+        header: header(RecordKind::ForkDenied),
+        root_start: 6 * TICK + 1,
+        refused: 12,
+        root: 40,
+        live: 9,
+        bound: 8,
+        reserved: 0,
+        comm: *b"node\0\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    let expected = Denied {
+        at: BootTime(5_000),
+        process: who(),
+        uid: Uid(1000),
+        comm: "node".to_owned(),
+        what: Attempt::Fork { root: ProcessId { pid: Pid(40), start_time: Ticks(6) }, live: 9, bound: 8, refused: 12 },
+    };
+    assert_eq!(decode(record.as_bytes()), Ok(KernelEvent::Denied(expected)));
+}
+
+#[test]
+fn a_refused_exec_tells_its_path_and_whether_the_process_lives_on() {
+    for (killed, lives_on) in [(0, true), (1, false)] {
+        let Ok(KernelEvent::Denied(denied)) = decode(exec_denied_record(b"/x/claude", killed).as_bytes()) else {
+            panic!("a refusal");
+        };
+        let path = "/x/claude".to_owned();
+        assert_eq!(denied.what, Attempt::Exec { ppid: Pid(41), path, killed: !lives_on });
+        assert_eq!((denied.process, denied.comm.as_str()), (who(), "bash"));
+    }
+}
+
 /// Bytes of a record of each kind, to be damaged.
 fn whole_records() -> Vec<Vec<u8>> {
     fn bytes<T: IntoBytes + Immutable>(record: T) -> Vec<u8> {
@@ -155,6 +198,8 @@ fn whole_records() -> Vec<Vec<u8>> {
         bytes(SignalRecord { header: header(RecordKind::Signal), ..SignalRecord::default() }),
         bytes(MemoryStepRecord { header: header(RecordKind::MemoryStep), ..MemoryStepRecord::default() }),
         bytes(ReclaimRecord { header: header(RecordKind::Reclaim), ..ReclaimRecord::default() }),
+        bytes(ForkDeniedRecord { header: header(RecordKind::ForkDenied), ..ForkDeniedRecord::default() }),
+        bytes(exec_denied_record(b"/usr/bin/claude", 0)),
     ]
 }
 

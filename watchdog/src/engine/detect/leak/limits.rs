@@ -50,7 +50,7 @@ impl Step<'_> {
         let mut ceilings = self.host_ceiling();
         let config = &self.engine.config;
         let session = self.engine.sessions.get(process.session);
-        let profile = session.and_then(|of| config.profiles.iter().find(|profile| profile.name == of.profile));
+        let profile = session.and_then(|of| config.profile(&of.profile));
         let configured = [config.leaks.limit, profile.and_then(|profile| profile.max_process_memory)];
         let total = self.engine.close_watch.host.total;
         if let Some(limit) = configured.into_iter().flatten().map(|limit| limit.on_host(total)).min() {

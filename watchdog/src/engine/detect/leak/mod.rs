@@ -34,6 +34,9 @@ mod watch;
 mod property_tests;
 #[cfg(test)]
 mod trace_tests;
+#[cfg(test)]
+#[path = "../../../../fixtures/rss-traces/reader.rs"]
+pub(in crate::engine) mod traces;
 
 pub use ceiling::{Ceiling, Ceilings, Limit};
 pub use series::{Demand, Due, Growth, SERIES_BYTES, Series};

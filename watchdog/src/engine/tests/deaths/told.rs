@@ -26,6 +26,20 @@ fn of_thousands_of_tools_only_what_ended_badly_is_told() {
 }
 
 #[test]
+fn a_death_is_told_in_time_though_thousands_of_tools_end_before_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    for _ in 0..5_000 {
+        let tool = world.fork(agent);
+        world.end(tool, ExitStatus::Code(0));
+    }
+    let killed = world.spawn(agent, &["/usr/bin/cargo", "test"]);
+    world.kill(killed);
+    world.wait(Duration::from_secs(2));
+    assert_eq!(told(&world), [killed.pid.0]);
+}
+
+#[test]
 fn memory_of_deaths_is_bounded_and_those_of_living_sessions_stay_longest() {
     let mut world = World::new();
     let alive = world.claude();
@@ -97,6 +111,20 @@ fn the_living_are_explained_by_what_was_found() {
     world.wait(Duration::from_secs(1));
     let dead = explain(&world, server);
     assert!(dead.summary.contains("Before that it had been found: orphan."), "{}", dead.summary);
+}
+
+#[test]
+fn every_member_of_a_group_is_explained_by_what_was_found_of_it() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let servers: Vec<ProcessId> =
+        (0..300).map(|_| world.spawn(agent, &["/usr/bin/node", "/x/.bin/mcp-server-memory"])).collect();
+    world.kill(agent);
+    world.wait(Duration::from_secs(1));
+    let found = |process| explain(&world, process).findings.len();
+    let listed = explain(&world, servers[0]).findings[0].evidence["processes"].as_array().unwrap().len();
+    assert!(listed < servers.len(), "the evidence lists some of them only");
+    assert!(servers.iter().all(|server| found(*server) == 1));
 }
 
 #[test]

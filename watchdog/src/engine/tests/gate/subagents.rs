@@ -1,7 +1,7 @@
 //! Subagents inside an agent's process, of which its hooks tell.
 
 use super::*;
-use crate::api::SubagentEvent;
+use crate::api::{FindingKind, SubagentEvent};
 use crate::engine::gate::{Subagent, SubagentDecision};
 
 const THREE: &str = "[[profile]]\nname = \"claude-code\"\nmax_subagents = 3\n";
@@ -99,4 +99,39 @@ fn of_a_caller_in_no_session_nothing_is_counted_and_nothing_denied() {
     world.tell(Input::Subagent(Subagent { caller: stranger, event: SubagentEvent::Start, call: None }));
     let decision = SubagentDecision { obstacle: None, session: None, running: 0, max_subagents: None };
     assert_eq!(world.effects.last(), Some(&Effect::Subagent(decision)));
+}
+
+#[test]
+fn what_a_finished_subagent_leaves_idle_is_stale_at_once() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    let before = world.spawn(agent, &["/usr/bin/node", "/x/mcp-server-notes.js"]);
+    starts(&mut world, agent, "a");
+    let left = world.spawn(agent, &["/usr/bin/node", "/x/mcp-server-browser.js"]);
+    let busy = world.spawn(agent, &["/usr/bin/node", "/x/mcp-server-busy.js"]);
+    world.does(busy, Duration::from_secs(20), 10_000, 1 << 30);
+    world.pass(Duration::from_secs(30));
+    assert!(world.open(FindingKind::Stale).is_empty(), "the subagent runs");
+    tells(&mut world, agent, SubagentEvent::Stop, Some("a"));
+    world.pass(Duration::from_secs(30));
+    let findings = world.open(FindingKind::Stale);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!((findings[0].pid, findings[0].proposed_action.as_str()), (left.pid.0, "report"));
+    assert!(findings[0].summary.ends_with("left by a subagent that has finished"), "{}", findings[0].summary);
+    assert_eq!(world.row(before).state, api::ProcessState::Running);
+    world.kill(left);
+    world.pass(Duration::from_secs(2));
+    assert!(world.open(FindingKind::Stale).is_empty());
+}
+
+#[test]
+fn of_two_subagents_at_once_nobody_knows_whose_a_helper_is() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    starts(&mut world, agent, "a");
+    world.spawn(agent, &["/usr/bin/node", "/x/mcp-server-browser.js"]);
+    starts(&mut world, agent, "b");
+    tells(&mut world, agent, SubagentEvent::Stop, Some("a"));
+    world.pass(Duration::from_secs(60));
+    assert!(world.open(FindingKind::Stale).is_empty());
 }

@@ -1,0 +1,176 @@
+//! Asking the gate, for as long as it takes: through the queue, and over restarts of the daemon.
+//!
+//! The place in the queue belongs to this process, not to the connection: whoever comes back finds it.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout_at};
+
+use super::super::client::{Client, Lines};
+use super::super::failure::Failure;
+use super::super::show::span;
+use super::progress::Progress;
+use crate::api::{Grant, LaunchRequest, LaunchUpdate, RefusalReason, Refused};
+
+/// The first pause before the daemon is asked again; each later one is twice as long,
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// With `--fail-open`: how long a daemon that went away may stay away.
+const FAIL_OPEN_AFTER: Duration = Duration::from_secs(5);
+/// The daemon counts the time as well, and says better why it refuses: so much longer it may take for that.
+const COURTESY: Duration = Duration::from_secs(1);
+
+/// What became of the request.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// It may start.
+    Granted(Grant),
+    /// It may not.
+    Refused(Refused),
+    /// There is no daemon, and it starts all the same. Why there is none.
+    Ungated(Failure),
+}
+
+/// A request for a launch, with what it is willing to put up with.
+pub(super) struct Asking<'a> {
+    client: &'a Client,
+    request: LaunchRequest,
+    progress: Progress,
+    fail_open: bool,
+    began: Instant,
+    /// How long it waits in all, and when that is over.
+    patience: Option<(Duration, Instant)>,
+    /// The daemon was there once: from then on it is waited for.
+    known: bool,
+    away_since: Option<Instant>,
+    pause: Duration,
+}
+
+impl<'a> Asking<'a> {
+    /// Counts the time from now on.
+    pub(super) fn new(
+        client: &'a Client,
+        request: LaunchRequest,
+        timeout: Option<Duration>,
+        fail_open: bool,
+        progress: Progress,
+        began: Instant,
+    ) -> Self {
+        let patience = timeout.and_then(|timeout| Some((timeout, began.checked_add(timeout)?)));
+        let (known, away_since, pause) = (false, None, FIRST_PAUSE);
+        Self { client, request, progress, fail_open, began, patience, known, away_since, pause }
+    }
+
+    /// Asks until there is an answer.
+    ///
+    /// # Errors
+    /// When the daemon was not there from the beginning, or says that the request can never be granted.
+    pub(super) async fn decide(mut self) -> Result<Decision, Failure> {
+        loop {
+            let outcome = self.ask().await;
+            let failure = match outcome {
+                Ok(decision) => {
+                    self.progress.clear();
+                    return Ok(decision);
+                }
+                Err(failure) => failure,
+            };
+            if let Some(decision) = self.bear(failure).await? {
+                self.progress.clear();
+                return Ok(decision);
+            }
+        }
+    }
+
+    /// One connection, up to its end.
+    async fn ask(&mut self) -> Result<Decision, Failure> {
+        self.request.timeout_seconds = self.patience.map(|(_, end)| seconds_until(end));
+        let mut lines = self.client.post_and_follow("/v1/launch", &self.request).await?;
+        while let Some(line) = self.next(&mut lines).await? {
+            let update = serde_json::from_str(&line)
+                .map_err(|error| Failure::Answer { request: "POST /v1/launch".into(), why: error.to_string() })?;
+            self.known = true;
+            self.away_since = None;
+            self.pause = FIRST_PAUSE;
+            match update {
+                LaunchUpdate::Waiting(waiting) => self.progress.waits(waiting),
+                LaunchUpdate::Granted(grant) => return Ok(Decision::Granted(grant)),
+                LaunchUpdate::Refused(refused) => return Ok(Decision::Refused(refused)),
+            }
+        }
+        Ok(self.timed_out("the daemon did not say what it waited for"))
+    }
+
+    /// The next line, while the progress goes on; `None` when the time is over.
+    async fn next(&mut self, lines: &mut Lines) -> Result<Option<String>, Failure> {
+        let end = self.patience.map(|(_, end)| end + COURTESY);
+        loop {
+            let draws = self.progress.pace().map(|pace| Instant::now() + pace);
+            let Some(until) = draws.into_iter().chain(end).min() else { return lines.next().await.map(Some) };
+            match timeout_at(until.into(), lines.next()).await {
+                Ok(line) => return line.map(Some),
+                Err(_) if end.is_some_and(|end| end <= Instant::now()) => return Ok(None),
+                Err(_) => self.progress.draw(),
+            }
+        }
+    }
+
+    /// What is to be done about a daemon that gave no answer: a decision, or after a pause another try.
+    async fn bear(&mut self, failure: Failure) -> Result<Option<Decision>, Failure> {
+        let unreachable = match &failure {
+            Failure::Unreachable { was_there, .. } => {
+                self.known |= was_there;
+                true
+            }
+            Failure::Busy(_) => {
+                self.known = true;
+                false
+            }
+            _ => return Err(failure),
+        };
+        if !self.known || self.request.no_wait {
+            return if unreachable && self.fail_open { Ok(Some(Decision::Ungated(failure))) } else { Err(failure) };
+        }
+        let now = Instant::now();
+        let since = match self.away_since {
+            Some(since) => since,
+            None => {
+                self.away_since = Some(now);
+                let what = if unreachable { "the daemon went away" } else { "the daemon is busy" };
+                self.progress.note(&format!("{what}; it is asked again until it answers, and the place is kept"));
+                now
+            }
+        };
+        let opens = (self.fail_open && unreachable).then_some(since + FAIL_OPEN_AFTER);
+        if opens.is_some_and(|opens| opens <= now) {
+            return Ok(Some(Decision::Ungated(failure)));
+        }
+        let end = self.patience.map(|(_, end)| end);
+        if end.is_some_and(|end| end <= now) {
+            return Ok(Some(self.timed_out("the daemon has been away at the end")));
+        }
+        let next = [Some(now + self.pause), opens, end].into_iter().flatten().min();
+        sleep(next.map_or(self.pause, |next| next.saturating_duration_since(now))).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(None)
+    }
+
+    /// What the daemon would say, if it could.
+    fn timed_out(&self, why: &str) -> Decision {
+        let waited = span(self.began.elapsed());
+        let allowed = self.patience.map_or_else(String::new, |(timeout, _)| format!(" of {}", span(timeout)));
+        Decision::Refused(Refused {
+            granted: false,
+            reason: RefusalReason::Timeout,
+            detail: format!("it has waited for {waited}{allowed} and was not granted: {why}"),
+            retry_after_seconds: Some(FAIL_OPEN_AFTER.as_secs_f64()),
+            bound: "--timeout".into(),
+            holders: Vec::new(),
+        })
+    }
+}
+
+fn seconds_until(end: Instant) -> f64 {
+    end.saturating_duration_since(Instant::now()).as_secs_f64()
+}

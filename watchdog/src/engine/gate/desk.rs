@@ -1,0 +1,211 @@
+//! Where launches are asked for, taken back, and refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::line::Waiter;
+use super::{GateRecord, Launch, Obstacle, Refused, UNPROFILED, Withdrawal};
+use crate::api::RefusalReason;
+use crate::engine::effect::{Effect, Happening};
+use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::input::CgroupLimit;
+use crate::engine::{Engine, Step};
+use crate::units;
+
+/// Clients come back by themselves after the daemon was gone; who has not within this time has lost its place.
+const COME_BACK: Duration = Duration::from_secs(10);
+/// Refusals that are remembered.
+const REMEMBER_REFUSED: usize = 100;
+/// Waiters whose cgroup is looked at again in a tick, the first in the line.
+const LOOKS: usize = 8;
+
+impl Step<'_> {
+    /// Somebody asks for a launch, or comes back to its place.
+    pub(in crate::engine) fn launch(&mut self, launch: Launch) {
+        if let Some(waiter) = self.engine.gate.line.of_mut(launch.process) {
+            (waiter.away, waiter.told) = (false, None);
+            waiter.launch.cgroup = launch.cgroup;
+            self.decide();
+            self.tell_places(u64::MAX);
+            return;
+        }
+        // The answer was lost with an earlier run of the daemon.
+        if let Some(held) = self.engine.gate.leases.get(&launch.process) {
+            let (lease, session) = (held.lease.clone(), held.session);
+            if let Some(session) = session.or_else(|| self.engine.sessions.of_root(launch.process)) {
+                self.tell_grant(lease, session, Duration::ZERO);
+            }
+            return;
+        }
+        let profile = self.profile_of(&launch);
+        if let Some(obstacle) = self.never(&launch, &profile) {
+            self.refuse(&launch, profile, obstacle);
+            return;
+        }
+        if let Some(obstacle) = self.queue_is_full(&launch) {
+            self.refuse(&launch, profile, obstacle);
+            return;
+        }
+        let gate = &self.engine.config.gate;
+        let timeout = launch.timeout.unwrap_or(gate.timeout);
+        let (process, waits, expected) = (launch.process, launch.waits, self.expected(&launch, &profile));
+        let waiter = Waiter {
+            launch,
+            profile,
+            queued: self.now,
+            deadline: self.now.plus(timeout),
+            expected,
+            away: false,
+            obstacle: None,
+            told: None,
+        };
+        let number = self.engine.gate.line.push(waiter);
+        self.decide();
+        let Some(waiter) = self.engine.gate.line.get(number) else { return };
+        let full = self.engine.gate.line.len() > self.engine.config.gate.max_queue;
+        if waits && !full {
+            let launch = Box::new(waiter.launch.clone());
+            self.effect(Effect::Remember(GateRecord::Queued { at: self.now, launch }));
+            self.tell_place_of(process);
+        } else if let Some(waiter) = self.engine.gate.line.remove(number) {
+            let obstacle = if waits { Some(self.full()) } else { waiter.obstacle };
+            let obstacle = obstacle.unwrap_or_else(|| self.behind_others());
+            self.refuse(&waiter.launch, waiter.profile, obstacle);
+        }
+    }
+
+    /// The cgroup of a waiting launch that has the least room.
+    pub(in crate::engine) fn room(&mut self, process: ProcessId, limit: Option<CgroupLimit>) {
+        let Some(waiter) = self.engine.gate.line.of_mut(process) else { return };
+        waiter.launch.cgroup = limit;
+        self.decide();
+    }
+
+    /// A waiting launch is no more.
+    pub(in crate::engine) fn withdraw(&mut self, process: ProcessId, why: Withdrawal) {
+        let Some(waiter) = self.engine.gate.line.of(process).and_then(|number| self.engine.gate.line.remove(number))
+        else {
+            return;
+        };
+        self.effect(Effect::Remember(GateRecord::Left(process)));
+        if why == Withdrawal::Cancelled {
+            let obstacle = Obstacle {
+                reason: RefusalReason::Cancelled,
+                detail: "it was taken out of the queue".to_owned(),
+                bound: "watchdogctl queue --cancel".to_owned(),
+                holders: Vec::new(),
+                retry_after: None,
+            };
+            self.refuse(&waiter.launch, waiter.profile, obstacle);
+        }
+        self.decide();
+    }
+
+    /// What the gate does from time to time.
+    pub(in crate::engine) fn tick_gate(&mut self) {
+        let now = self.now;
+        let late = |waiter: &Waiter| now >= waiter.deadline;
+        let lost = |waiter: &Waiter, restored: Option<BootTime>| {
+            waiter.away && restored.is_none_or(|restored| now.since(restored) >= COME_BACK)
+        };
+        let restored = self.engine.gate.restored;
+        let over: Vec<u64> = self
+            .engine
+            .gate
+            .line
+            .iter()
+            .filter(|(_, waiter)| late(waiter) || lost(waiter, restored))
+            .map(|(number, _)| number)
+            .collect();
+        let some_left = !over.is_empty();
+        for number in over {
+            let Some(waiter) = self.engine.gate.line.remove(number) else { continue };
+            self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
+            if !waiter.away {
+                let obstacle = timed_out(&waiter, now);
+                self.refuse(&waiter.launch, waiter.profile, obstacle);
+            }
+        }
+        self.forget_old_grants();
+        self.engine.gate.line.forget_turns(now);
+        self.look_at_rooms();
+        if some_left || !self.engine.gate.line.is_empty() {
+            self.decide();
+            self.tell_places(u64::MAX);
+        }
+        self.tick_confined();
+    }
+
+    /// What limits those who wait for room in a cgroup moves without a word.
+    fn look_at_rooms(&mut self) {
+        let limited = self.engine.gate.line.iter().filter(|(_, waiter)| waiter.launch.cgroup.is_some() && !waiter.away);
+        let looks: Vec<Effect> =
+            limited.take(LOOKS).map(|(_, waiter)| Effect::FindRoom(waiter.launch.process)).collect();
+        looks.into_iter().for_each(|look| self.effect(look));
+    }
+
+    /// The host's memory was read: what sessions hold by now is no promise any more.
+    pub(in crate::engine) fn gate_host(&mut self) {
+        let Engine { gate, table, config, close_watch, .. } = &mut *self.engine;
+        if !gate.leases.is_empty() {
+            let mut sums: BTreeMap<SessionId, Bytes> = BTreeMap::new();
+            for process in table.living() {
+                *sums.entry(process.session).or_default() += process.cost();
+            }
+            for held in gate.leases.values_mut() {
+                let sum = held.session.and_then(|session| sums.get(&session)).copied().unwrap_or_default();
+                held.shown = held.shown.max(sum);
+            }
+        }
+        if gate.breaker.host(self.now, &close_watch.host, &config.gate) {
+            let open = gate.breaker.open();
+            let what = Happening::Breaker {
+                open: open.is_some(),
+                detail: open.map_or_else(|| "the host has memory again".to_owned(), |(_, why)| why.to_owned()),
+            };
+            self.journal(self.now, None, what);
+        }
+        if !self.engine.gate.line.is_empty() {
+            self.decide();
+        }
+    }
+
+    pub(super) fn refuse(&mut self, launch: &Launch, profile: String, obstacle: Obstacle) {
+        let refused = Refused { process: launch.process, uid: launch.uid, profile, obstacle };
+        let memory = &mut self.engine.gate.refused;
+        memory.push_back((self.now, refused.clone()));
+        if memory.len() > REMEMBER_REFUSED {
+            memory.pop_front();
+        }
+        self.effect(Effect::Refused(Box::new(refused)));
+    }
+
+    pub(super) fn profile_of(&self, launch: &Launch) -> String {
+        let named = launch.profile.clone();
+        let recognised = || self.profile(&launch.image, &launch.comm).map(|profile| profile.name.clone());
+        named.or_else(recognised).unwrap_or_else(|| UNPROFILED.to_owned())
+    }
+}
+
+fn timed_out(waiter: &Waiter, now: BootTime) -> Obstacle {
+    let waited = units::span(now.since(waiter.queued));
+    let (bound, cause, retry_after) = match &waiter.obstacle {
+        Some(obstacle) => (obstacle.bound.clone(), obstacle.detail.clone(), obstacle.retry_after),
+        None => ("--timeout".to_owned(), "others were ahead".to_owned(), None),
+    };
+    Obstacle {
+        reason: RefusalReason::Timeout,
+        detail: format!("not granted within {waited}: {cause}"),
+        bound,
+        holders: waiter.obstacle.iter().flat_map(|obstacle| obstacle.holders.clone()).collect(),
+        retry_after: retry_after.or(Some(Duration::from_secs(30))),
+    }
+}
+
+impl Engine {
+    /// Whether a profile of this name is configured.
+    #[must_use]
+    pub fn has_profile(&self, name: &str) -> bool {
+        self.config.profile(name).is_some()
+    }
+}

@@ -1,0 +1,157 @@
+//! A lease: from the grant, through what its session is held to, to its agent's exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::line::Waiter;
+use super::{Bounds, GateRecord, Granted, Held, Launch, Lease, Withdrawal, learned};
+use crate::api::ProcessKind;
+use crate::engine::Step;
+use crate::engine::effect::{Effect, Happening};
+use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::membership::Newcomer;
+
+/// The agent's oom_score_adj where its profile gives none: it goes before the host's services,
+const OOM_SCORE_ADJ: i32 = 300;
+/// and its helpers before it.
+const HELPERS_ABOVE: i32 = 200;
+
+impl Step<'_> {
+    /// Grants a launch: its process is the root of a session from now on.
+    pub(super) fn grant(&mut self, waiter: Waiter) {
+        let Waiter { launch, profile, queued, expected, .. } = waiter;
+        let Launch { process, ppid, uid, comm, image, cgroup, .. } = launch;
+        let lease = Lease { process, profile: profile.clone(), uid, granted: self.now, expected };
+        self.engine.gate.line.served(uid, self.now);
+        self.engine.gate.recent.push_back(lease.clone());
+        let held =
+            Held { lease: lease.clone(), session: None, shown: Bytes(0), cgroup: cgroup.map(|limit| limit.path) };
+        self.engine.gate.leases.insert(process, held);
+        self.effect(Effect::Remember(GateRecord::Granted(lease.clone())));
+        match self.engine.table.alive(process).map(|known| known.session) {
+            Some(outer) if self.engine.sessions.get(outer).is_some_and(|outer| outer.root == process) => {
+                // An agent that asks for itself: its session is granted after the fact.
+                if let Some(session) = self.engine.sessions.get_mut(outer) {
+                    session.profile.clone_from(&profile);
+                }
+                self.session_began(outer);
+                self.gated_or_not(outer);
+            }
+            Some(outer) => self.move_out(process, &profile, Some(outer)),
+            None => {
+                let image = Arc::new(image);
+                let newcomer = Newcomer { process, forked_by: None, ppid, uid, comm, image, forked: false };
+                self.begin(newcomer, &profile, None);
+            }
+        }
+        let waited = self.now.since(queued);
+        if let Some(session) = self.engine.table.get(process).map(|known| known.session) {
+            self.tell_grant(lease, session, waited);
+        }
+    }
+
+    pub(super) fn tell_grant(&mut self, lease: Lease, session: SessionId, waited: Duration) {
+        let profile = self.engine.config.profile(&lease.profile);
+        let environment = profile.map(|profile| profile.bounds.environment.clone()).unwrap_or_default();
+        let oom_score_adj = profile.and_then(|profile| profile.bounds.oom_score_adj).unwrap_or(OOM_SCORE_ADJ);
+        let limits = self.bounds_of(session);
+        let (process, name) = (lease.process, lease.profile.clone());
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let granted = Granted { lease, session, waited, environment, oom_score_adj, limits };
+        self.effect(Effect::Granted(Box::new(granted)));
+        self.journal(self.now, Some(process), Happening::LaunchGranted { profile: name, waited_ms });
+    }
+
+    /// A new session: whether it came through the gate, or inside one that did.
+    pub(in crate::engine) fn session_began(&mut self, session: SessionId) {
+        let Some((root, parent)) = self.engine.sessions.get(session).map(|new| (new.root, new.parent)) else { return };
+        let granted = self.engine.gate.leases.get_mut(&root).map(|held| held.session = Some(session)).is_some();
+        let inside = parent.and_then(|parent| self.engine.sessions.get(parent)).is_some_and(|outer| outer.gated);
+        if let Some(new) = self.engine.sessions.get_mut(session) {
+            new.gated = granted || inside;
+        }
+        if granted || inside {
+            let bounds = if granted { self.bounds_of(session) } else { Bounds::default() };
+            self.effect(Effect::Bound(root, bounds));
+        }
+    }
+
+    /// A process of a session is dead: its place may be free.
+    pub(in crate::engine) fn gate_gone(&mut self, process: ProcessId) {
+        if self.engine.gate.line.of(process).is_some() {
+            self.withdraw(process, Withdrawal::Gone);
+        }
+        let Some(dead) = self.engine.table.get(process) else { return };
+        self.engine.gate.confined.gone(process);
+        if dead.kind != ProcessKind::Agent {
+            return;
+        }
+        let session = dead.session;
+        if self.engine.agent_of(session).is_some() {
+            return;
+        }
+        let root = self.engine.sessions.get(session).map(|session| session.root);
+        if let Some(root) = root.filter(|root| self.engine.gate.leases.contains_key(root)) {
+            self.end_lease(root);
+        }
+        self.gated_or_not(session);
+        self.engine.gate.subagents.forget(session);
+        if !self.engine.gate.line.is_empty() {
+            // What it held is free by now; the next regular look may be a second away.
+            self.effect(Effect::LookAtHost);
+            self.decide();
+        }
+    }
+
+    /// A session is over: what its sessions take is learned from it.
+    pub(in crate::engine) fn gate_session_ended(&mut self, session: SessionId) {
+        let Some(over) = self.engine.sessions.get(session) else { return };
+        let lasted = self.now.since(BootTime::from(over.root.start_time));
+        let (root, profile, peak, gated) = (over.root, over.profile.clone(), over.tally.peak, over.gated);
+        if gated {
+            self.effect(Effect::Unbound(root));
+        }
+        if lasted >= learned::WORTH_LEARNING && peak > Bytes(0) {
+            learned::learn(&mut self.engine.gate.peaks, &profile, peak);
+            self.effect(Effect::Learned(self.engine.gate.peaks.clone()));
+        }
+    }
+
+    /// The agent of a lease is gone.
+    pub(super) fn end_lease(&mut self, process: ProcessId) {
+        if self.engine.gate.leases.remove(&process).is_some() {
+            self.effect(Effect::Remember(GateRecord::Ended(process)));
+        }
+    }
+
+    /// What a granted session is held to.
+    pub(super) fn bounds_of(&self, session: SessionId) -> Bounds {
+        let engine = &*self.engine;
+        let gate = &engine.config.gate;
+        let profile = engine.sessions.get(session).and_then(|session| self.engine.config.profile(&session.profile));
+        let Some(profile) = profile else { return Bounds { max_depth: gate.max_depth, ..Bounds::default() } };
+        let max_memory = profile.max_memory.map(|size| size.on_host(engine.close_watch.host.total)).filter(|b| b.0 > 0);
+        let max_helpers = profile.bounds.max_helpers;
+        Bounds {
+            max_memory,
+            max_helpers,
+            max_depth: profile.bounds.max_depth.or(gate.max_depth),
+            cgroup: gate.cgroups && (max_memory.is_some() || max_helpers.is_some()),
+        }
+    }
+
+    /// A helper of a granted session goes before its agent when memory runs out.
+    pub(in crate::engine) fn expose_helper(&mut self, process: ProcessId) {
+        let table = &self.engine.table;
+        let Some(helper) = table.get(process) else { return };
+        let agent =
+            helper.parent.and_then(|parent| table.get(parent)).is_some_and(|parent| parent.kind == ProcessKind::Agent);
+        let Some(session) = self.engine.sessions.get(helper.session).filter(|session| agent && session.gated) else {
+            return;
+        };
+        // What is below it inherits it.
+        let own = self.engine.config.profile(&session.profile).and_then(|profile| profile.bounds.oom_score_adj);
+        let raised = own.unwrap_or(OOM_SCORE_ADJ) + HELPERS_ABOVE;
+        self.effect(Effect::RaiseOomScore(process, raised));
+    }
+}

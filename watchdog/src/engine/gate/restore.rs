@@ -1,0 +1,87 @@
+//! What the gate has to know after the daemon was gone.
+
+use super::line::Waiter;
+use super::{ESTIMATE_BY, GateRecord, Held, Launch, Restored};
+use crate::engine::id::{BootTime, Bytes, ProcessId};
+use crate::engine::{Engine, Step};
+
+impl Step<'_> {
+    /// What an earlier run of the daemon knew, in the order in which it was written.
+    pub(in crate::engine) fn restore(&mut self, restored: Restored) {
+        let Restored { records, peaks } = restored;
+        self.engine.gate.peaks = peaks;
+        for record in records {
+            let gate = &mut self.engine.gate;
+            match record {
+                GateRecord::Queued { at, launch } => self.restore_waiter(at, *launch),
+                GateRecord::Left(process) => {
+                    gate.line.of(process).map(|number| gate.line.remove(number));
+                }
+                GateRecord::Granted(lease) => {
+                    gate.line.of(lease.process).map(|number| gate.line.remove(number));
+                    gate.line.served(lease.uid, lease.granted);
+                    gate.recent.push_back(lease.clone());
+                    let held = Held { session: None, shown: Bytes(0), cgroup: None, lease };
+                    gate.leases.insert(held.lease.process, held);
+                }
+                GateRecord::Ended(process) => {
+                    gate.leases.remove(&process);
+                }
+            }
+        }
+        self.engine.gate.restored = Some(self.now);
+        self.forget_old_grants();
+    }
+
+    fn restore_waiter(&mut self, queued: BootTime, launch: Launch) {
+        let profile = self.profile_of(&launch);
+        let deadline = queued.plus(launch.timeout.unwrap_or(self.engine.config.gate.timeout));
+        let expected = self.expected(&launch, &profile);
+        let waiter = Waiter { launch, profile, queued, deadline, expected, away: true, obstacle: None, told: None };
+        self.engine.gate.line.push(waiter);
+    }
+
+    /// The first scan is in the table: whose agent is not there has no lease any more.
+    pub(in crate::engine) fn leases_after_scan(&mut self, began: BootTime) {
+        let missing = |held: &&Held| {
+            held.lease.granted < began
+                && self.engine.table.alive(held.lease.process).is_none()
+                && held.session.is_none()
+        };
+        let gone: Vec<ProcessId> =
+            self.engine.gate.leases.values().filter(missing).map(|held| held.lease.process).collect();
+        for process in gone {
+            self.end_lease(process);
+        }
+    }
+
+    /// Grants that no rate and no estimate is made of any more.
+    pub(super) fn forget_old_grants(&mut self) {
+        let Engine { gate, config, .. } = &mut *self.engine;
+        let rates = config.profiles.iter().filter_map(|profile| profile.bounds.rate).chain(config.gate.rate);
+        let longest = rates.map(|rate| rate.period).max().unwrap_or_default();
+        let now = self.now;
+        while gate.recent.len() > ESTIMATE_BY
+            && gate.recent.front().is_some_and(|lease| now.since(lease.granted) >= longest)
+        {
+            gate.recent.pop_front();
+        }
+    }
+}
+
+impl Engine {
+    /// The records that say what the gate knows now, for a file that has grown long.
+    #[must_use]
+    pub fn gate_records(&self) -> Vec<GateRecord> {
+        let gate = &self.gate;
+        // Those that have ended still count for rates.
+        let ended = gate.recent.iter().filter(|lease| !gate.leases.contains_key(&lease.process));
+        let ended = ended.flat_map(|lease| [GateRecord::Granted(lease.clone()), GateRecord::Ended(lease.process)]);
+        let held = gate.leases.values().map(|held| GateRecord::Granted(held.lease.clone()));
+        let waiting = gate
+            .line
+            .iter()
+            .map(|(_, waiter)| GateRecord::Queued { at: waiter.queued, launch: Box::new(waiter.launch.clone()) });
+        ended.chain(held).chain(waiting).collect()
+    }
+}

@@ -1,0 +1,269 @@
+//! What the kernel holds gated sessions to: how many processes may live, and that no agent starts past the gate.
+//!
+//! Counting is part of the programs on fork and exit, and costs nothing worth a word. Refusing is done by LSM programs, which
+//! are attached only while there is something to refuse.
+
+use std::collections::HashMap as StdHashMap;
+use std::io::Read;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, MapData};
+use aya::programs::lsm::LsmLinkId;
+use watchdog_common::{Gated, Recount};
+use zerocopy::IntoBytes;
+
+use super::error::KernelError;
+use super::load::open;
+use super::programs::{lsm_program, read_iterator};
+use super::tracer::{Tracer, is_errno, is_missing, set_names, start_of};
+use crate::engine::id::ProcessId;
+use crate::engine::input::Lineage;
+
+/// Sessions that are counted, and what is attached for them.
+pub(super) struct Gate {
+    gated: HashMap<MapData, u32, [u8; size_of::<Gated>()]>,
+    recount: Array<MapData, [u8; size_of::<Recount>()]>,
+    denied: HashMap<MapData, u64, u8>,
+    kill_denied: Array<MapData, u32>,
+    /// By their roots.
+    sessions: StdHashMap<ProcessId, Session>,
+    last_number: u32,
+    /// The program that refuses forks.
+    forks: Option<LsmLinkId>,
+    /// The program that refuses execs.
+    execs: Option<LsmLinkId>,
+}
+
+#[derive(Clone, Copy)]
+struct Session {
+    /// Its key in `GATED`.
+    number: u32,
+    /// As many processes of it may live.
+    max_processes: Option<u32>,
+}
+
+/// What the kernel has counted of a gated session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Its processes that live: no zombie, no thread.
+    pub live: i64,
+    /// Its forks that were refused.
+    pub refused: u64,
+}
+
+/// The program that refuses forks, its hook, and the same of the one that refuses execs and of the one that only tries.
+const FORKS: (&str, &str) = ("task_alloc", "task_alloc");
+const EXECS: (&str, &str) = ("deny_exec", "bprm_creds_for_exec");
+const TRIAL: (&str, &str) = ("lsm_trial", "task_alloc");
+
+/// Times that a session is counted at most. Each time finds only what was being forked the time before.
+const RECOUNTS: usize = 16;
+
+impl Gate {
+    pub(super) fn open(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        Ok(Self {
+            gated: open(ebpf, "GATED", HashMap::try_from)?,
+            recount: open(ebpf, "RECOUNT", Array::try_from)?,
+            denied: open(ebpf, "DENIED", HashMap::try_from)?,
+            kill_denied: open(ebpf, "KILL_DENIED", Array::try_from)?,
+            sessions: StdHashMap::new(),
+            last_number: 0,
+            forks: None,
+            execs: None,
+        })
+    }
+
+    /// The key of this root's session; 0 when it is not gated.
+    fn number(&self, root: ProcessId) -> u32 {
+        self.sessions.get(&root).map_or(0, |session| session.number)
+    }
+
+    fn forget(&mut self, number: u32) -> Result<(), KernelError> {
+        match self.gated.remove(&number) {
+            Err(source) if !is_missing(&source) => Err(KernelError::Map { map: "GATED", doing: "write", source }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Tracer {
+    /// Counts the session of this root from now on, lets it through the exec hook, and, where LSM programs work, refuses its
+    /// forks with EAGAIN while `max_processes` of it live (the root included; `None` for no bound). What the session has
+    /// already started is counted too. Once more for the same root replaces the bound.
+    ///
+    /// The root is [tracked](Self::track) before.
+    ///
+    /// # Errors
+    /// When the kernel cannot count, or there is no room; or when it refuses to attach the program that refuses: the
+    /// session is then counted, and not held.
+    pub fn bound(&mut self, root: ProcessId, max_processes: Option<u32>) -> Result<(), KernelError> {
+        self.features.counting.clone().map_err(KernelError::Off)?;
+        let before = self.gate.sessions.get(&root).copied();
+        if before.is_none_or(|session| session.max_processes != max_processes) {
+            let number = self.gate.last_number.wrapping_add(1).max(1);
+            let value = Gated { max_processes: max_processes.unwrap_or(0), ..Gated::default() };
+            let mut bytes = [0; size_of::<Gated>()];
+            bytes.copy_from_slice(value.as_bytes());
+            match self.gate.gated.insert(number, bytes, 0) {
+                Ok(()) => {}
+                Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::TooManySessions(root)),
+                Err(source) => return Err(KernelError::Map { map: "GATED", doing: "write", source }),
+            }
+            self.gate.last_number = number;
+            self.gate.sessions.insert(root, Session { number, max_processes });
+            self.recount(root)?;
+            if let Some(before) = before {
+                self.gate.forget(before.number)?;
+            }
+        }
+        self.attach_what_is_needed()
+    }
+
+    /// Holds the session of this root to nothing any more. One that is not held is nothing to do for.
+    ///
+    /// # Errors
+    /// When the map cannot be written, or a program not be detached.
+    pub fn unbound(&mut self, root: ProcessId) -> Result<(), KernelError> {
+        if let Some(session) = self.gate.sessions.remove(&root) {
+            // Its processes keep the number, which no other session will ever have.
+            self.gate.forget(session.number)?;
+        }
+        self.attach_what_is_needed()
+    }
+
+    /// What the kernel has counted of the session of this root; `None` when it is not [bound](Self::bound).
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn counted(&self, root: ProcessId) -> Result<Option<Counted>, KernelError> {
+        let Some(session) = self.gate.sessions.get(&root) else { return Ok(None) };
+        let value = self.gate.gated.get(&session.number, 0);
+        let value = value.map_err(|source| KernelError::Map { map: "GATED", doing: "read", source })?;
+        let Gated { live, refused, told: _, max_processes: _, reserved: _ } = zerocopy::transmute!(value);
+        Ok(Some(Counted { live, refused }))
+    }
+
+    /// Lets no process outside of [bound](Self::bound) sessions execute a file with one of these names (when `on`): the
+    /// exec fails with EPERM where LSM programs work; elsewhere the process is killed as it comes out of the exec, before
+    /// the first instruction of the new program.
+    ///
+    /// The name is the last component of the path as it was given to exec: of a symbolic link its own name, of a script the
+    /// script's. What is executed through a descriptor or through /proc/self/exe has none, nor one that stands behind
+    /// more than 500 bytes of path.
+    ///
+    /// # Errors
+    /// When a map cannot be written, or the kernel refuses to attach or detach the program.
+    pub fn set_denied(&mut self, names: &[Vec<u8>], on: bool) -> Result<(), KernelError> {
+        set_names(&mut self.gate.denied, "DENIED", if on { names } else { &[] })?;
+        let on = on && !names.is_empty();
+        let lsm = self.features.lsm.is_ok();
+        self.gate.kill_denied.set(0, u32::from(on && !lsm), 0).map_err(|source| KernelError::Map {
+            map: "KILL_DENIED",
+            doing: "write",
+            source,
+        })?;
+        let link = self.gate.execs.take();
+        self.gate.execs = toggle(&mut self.ebpf, EXECS, link, on && lsm)?;
+        Ok(())
+    }
+
+    /// Whether the programs that refuse forks, and execs, are attached.
+    #[must_use]
+    pub fn refuses(&self) -> (bool, bool) {
+        (self.gate.forks.is_some(), self.gate.execs.is_some())
+    }
+
+    /// Counts a process whose entry was just made or changed, and that was counted under this number, with its session.
+    pub(super) fn count_where_it_belongs(&mut self, counted: u32, lineage: &Lineage) -> Result<(), KernelError> {
+        if lineage.witness || self.gate.number(lineage.root) == counted || self.features.counting.is_err() {
+            return Ok(());
+        }
+        self.recount(lineage.root)
+    }
+
+    /// Has all living processes of this root's session counted with it (with nothing, if it is not gated).
+    fn recount(&mut self, root: ProcessId) -> Result<(), KernelError> {
+        let request = Recount { root_start: start_of(root), root: root.pid.0, number: self.gate.number(root) };
+        let mut bytes = [0; size_of::<Recount>()];
+        bytes.copy_from_slice(request.as_bytes());
+        self.gate.recount.set(0, bytes, 0).map_err(|source| KernelError::Map {
+            map: "RECOUNT",
+            doing: "write",
+            source,
+        })?;
+        for _ in 0..RECOUNTS {
+            let mut found = Vec::new();
+            read_iterator(&mut self.ebpf, "recount")?
+                .read_to_end(&mut found)
+                .map_err(|error| KernelError::Iterator("recount", error))?;
+            if found.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_what_is_needed(&mut self) -> Result<(), KernelError> {
+        let bounded = self.gate.sessions.values().any(|session| session.max_processes.is_some());
+        let link = self.gate.forks.take();
+        self.gate.forks = toggle(&mut self.ebpf, FORKS, link, bounded && self.features.lsm.is_ok())?;
+        Ok(())
+    }
+}
+
+/// Attaches or detaches a program, unless that is done already.
+fn toggle(
+    ebpf: &mut Ebpf,
+    (name, _): (&str, &str),
+    link: Option<LsmLinkId>,
+    on: bool,
+) -> Result<Option<LsmLinkId>, KernelError> {
+    match (on, link) {
+        (true, None) => {
+            let attached = lsm_program(ebpf, name)?.attach();
+            attached.map(Some).map_err(|source| KernelError::program(name, "attach", source))
+        }
+        (false, Some(link)) => {
+            let detached = lsm_program(ebpf, name)?.detach(link);
+            detached.map(|()| None).map_err(|source| KernelError::program(name, "detach", source))
+        }
+        (_, link) => Ok(link),
+    }
+}
+
+/// Loads the LSM programs, if it turns out that the kernel calls such: the hooks may be there while the module is not active
+/// (`lsm=` without `bpf`), and everything but the call works then too. So a program is attached, a thread started, and
+/// looked whether the program saw it.
+pub(super) fn try_lsm(ebpf: &mut Ebpf, btf: &aya::Btf) -> Result<(), KernelError> {
+    let load = |ebpf: &mut Ebpf, (name, hook): (&str, &str)| {
+        lsm_program(ebpf, name)?.load(hook, btf).map_err(|source| KernelError::program(name, "load", source))
+    };
+    load(ebpf, TRIAL)?;
+    let called = is_called(ebpf);
+    lsm_program(ebpf, TRIAL.0)?.unload().map_err(|source| KernelError::program(TRIAL.0, "unload", source))?;
+    if !called? {
+        return Err(KernelError::Off(
+            "LSM programs can be attached, and are not called: `bpf` is not among the active security modules"
+                .to_owned(),
+        ));
+    }
+    load(ebpf, FORKS)?;
+    load(ebpf, EXECS)
+}
+
+fn is_called(ebpf: &mut Ebpf) -> Result<bool, KernelError> {
+    let failed = |doing| move |source| KernelError::Map { map: "LSM_TRIAL", doing, source };
+    let map = ebpf.map_mut("LSM_TRIAL").ok_or(KernelError::Missing("LSM_TRIAL"))?;
+    Array::<_, u32>::try_from(map)
+        .and_then(|mut trial| trial.set(0, std::process::id(), 0))
+        .map_err(failed("write"))?;
+    let link = toggle(ebpf, TRIAL, None, true)?;
+    let started = std::thread::Builder::new().spawn(|| ()).map_err(KernelError::Trial);
+    // An empty thread has nothing to panic at.
+    let ended = started.map(|thread| drop(thread.join()));
+    toggle(ebpf, TRIAL, link, false)?;
+    ended?;
+    let map = ebpf.map("LSM_TRIAL").ok_or(KernelError::Missing("LSM_TRIAL"))?;
+    let count = Array::<_, u32>::try_from(map).and_then(|trial| trial.get(&1, 0)).map_err(failed("read"))?;
+    Ok(count > 0)
+}

@@ -1,0 +1,468 @@
+//! `watchdogctl launch` against a socket that grants, refuses, keeps it waiting or goes away: what CMD inherits, what is
+//! said, and the exit code.
+
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
+
+mod fake_daemon;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use fake_daemon::{Server, ctl, http, parts, run, stream_of};
+
+const END: &str = "0\r\n\r\n";
+
+fn grant_with(environment: &Value, oom_score_adj: i32) -> String {
+    json!({
+        "type": "granted", "granted": true, "session": 3, "profile": "claude-code", "memory_bytes": 1 << 29,
+        "waited_seconds": 0.0, "environment": environment, "oom_score_adj": oom_score_adj,
+        "limits": {"max_memory_bytes": null, "max_helpers": null, "max_depth": 4, "cgroup": null, "cgroup_problem": null},
+    })
+    .to_string()
+}
+
+fn grant() -> String {
+    stream_of(&[&grant_with(&json!({}), 0)]) + END
+}
+
+fn waiting(reason: &str, detail: &str) -> String {
+    json!({"type": "waiting", "position": 3, "reason": reason, "detail": detail, "estimate_seconds": 40.0}).to_string()
+}
+
+fn refusal() -> String {
+    json!({
+        "type": "refused", "granted": false, "reason": "quota", "detail": "2 of 2 sessions run",
+        "retry_after_seconds": 12.5, "bound": "[gate] max_sessions",
+        "holders": [{"session": 1, "pid": 77, "profile": "claude-code", "user": "ada", "memory_bytes": 1 << 30}],
+    })
+    .to_string()
+}
+
+/// A server that grants everything, and tells what was asked for.
+fn granting(answer: String) -> (Server, Receiver<Value>) {
+    let (sender, requests) = channel();
+    let server = Server::start(move |request, stream| {
+        let body = request.strip_prefix("POST /v1/launch HTTP/1.1 ").unwrap();
+        sender.send(serde_json::from_str(body).unwrap()).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    (server, requests)
+}
+
+/// Each connection with its request already read.
+fn manual() -> (Server, Receiver<UnixStream>) {
+    let (sender, connections) = channel();
+    let server = Server::start(move |_, stream| sender.send(stream.try_clone().unwrap()).unwrap());
+    (server, connections)
+}
+
+/// What a command prints when it is run as it is, and when it is launched.
+fn with_and_without(setup: &str, command: &[&str]) -> (String, String) {
+    let (server, _requests) = granting(grant());
+    let script = format!("{setup}\nexec \"$@\"");
+    let run = |launcher: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).args(launcher).args(command);
+        shell.env_remove("WATCHDOG_SOCKET").stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{setup}: {command:?}: {}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let socket = server.socket();
+    let ctl = env!("CARGO_BIN_EXE_watchdogctl");
+    let launched = run(&[ctl, "--socket", socket.to_str().unwrap(), "launch", "--"]);
+    (run(&[]), launched)
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn send(child: &Child, signal: i32) {
+    // SAFETY: plain system call; the child has not been waited for.
+    assert_eq!(unsafe { libc::kill(i32::try_from(child.id()).unwrap(), signal) }, 0);
+}
+
+#[test]
+fn the_launcher_becomes_the_command() {
+    let (server, requests) = granting(grant());
+    let arguments = ["launch", "--profile", "p", "--priority", "-5", "--memory", "2MiB", "--timeout", "90s", "--"];
+    let mut command = ctl(&server.socket(), &[&arguments[..], &["sh", "-c", "echo $$; exit 7"]].concat());
+    let child = spawn(&mut command);
+    let pid = child.id();
+    let (code, out, err) = parts(child.wait_with_output().unwrap());
+    assert_eq!((code, out, err.as_str()), (7, format!("{pid}\n"), ""));
+    let request = requests.recv().unwrap();
+    assert!(request["path"].as_str().unwrap().starts_with('/'), "{request}");
+    assert!(request["path"].as_str().unwrap().ends_with("/sh"), "{request}");
+    assert_eq!(request["argv"], json!(["sh", "-c", "echo $$; exit 7"]));
+    assert_eq!(request["profile"], "p");
+    assert_eq!((&request["priority"], &request["memory_bytes"]), (&json!(-5), &json!(2 << 20)));
+    let timeout = request["timeout_seconds"].as_f64().unwrap();
+    assert!((80.0..=90.0).contains(&timeout), "{request}");
+    assert_eq!((&request["pid"], &request["no_wait"]), (&Value::Null, &json!(false)));
+}
+
+#[rstest]
+#[case("exec 7</dev/null 8>/dev/null")]
+#[case("exec <&-")]
+#[case("exec <&- 2>&-")]
+fn the_command_has_the_descriptors_that_the_launcher_had(#[case] setup: &str) {
+    let (plain, launched) = with_and_without(setup, &["ls", "/proc/self/fd"]);
+    assert_eq!(launched, plain);
+}
+
+#[rstest]
+#[case("")]
+#[case("trap '' PIPE")]
+#[case("trap '' HUP INT CHLD")]
+fn signals_are_ignored_and_blocked_as_they_were(#[case] setup: &str) {
+    let (plain, launched) = with_and_without(setup, &["grep", "^Sig[BIC]", "/proc/self/status"]);
+    assert_eq!(launched, plain);
+    assert!(plain.contains("SigIgn"), "{plain}");
+}
+
+#[rstest]
+#[case(&[])]
+#[case(&["--retries", "2"])]
+fn a_blocked_signal_stays_blocked(#[case] options: &[&str]) {
+    let (server, _requests) = granting(grant());
+    let arguments = [&["launch"], options, &["--", "grep", "^Sig[BI]", "/proc/self/status"]].concat();
+    let mut command = ctl(&server.socket(), &arguments);
+    // SAFETY: what is called is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGUSR1);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let (code, out, err) = parts(command.output().unwrap());
+    assert_eq!(code, 0, "{err}");
+    let blocked = 1u64 << (libc::SIGUSR1 - 1);
+    let ignored = 1u64 << (libc::SIGCHLD - 1) | 1u64 << (libc::SIGPIPE - 1);
+    let of = |name: &str| {
+        let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    // Others may be ignored because whoever runs the tests ignores them.
+    assert_eq!((of("SigBlk:"), of("SigIgn:") & ignored), (blocked, ignored), "{out}");
+}
+
+#[test]
+fn directory_name_and_environment_are_the_callers() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = format!("cd {}; export A=1 B='a b'; unset _", directory.path().display());
+    for command in [&["pwd", "-P"][..], &["env"], &["cat", "/proc/self/cmdline"], &["sh", "-c", "umask; ulimit -a"]] {
+        let (plain, launched) = with_and_without(&setup, command);
+        assert_eq!(launched, plain, "{command:?}");
+    }
+}
+
+#[test]
+fn the_profiles_variables_are_merged_and_the_oom_score_is_raised() {
+    let environment = json!({"NODE_OPTIONS": "--max-old-space-size=2048", "UV_THREADPOOL_SIZE": "4", "NEW": "profile"});
+    let (server, _requests) = granting(stream_of(&[&grant_with(&environment, 300)]) + END);
+    let script = "echo $NODE_OPTIONS; echo $UV_THREADPOOL_SIZE; echo $NEW; cat /proc/self/oom_score_adj";
+    let mut command = ctl(&server.socket(), &["launch", "--env", "NEW=own", "--", "sh", "-c", script]);
+    command.env("NODE_OPTIONS", "--inspect").env("UV_THREADPOOL_SIZE", "16");
+    let (code, out, err) = parts(command.output().unwrap());
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "--inspect --max-old-space-size=2048\n16\nown\n300\n");
+}
+
+#[test]
+fn an_oom_score_that_is_higher_already_stays() {
+    let (server, _requests) = granting(stream_of(&[&grant_with(&json!({}), 300)]) + END);
+    let command = ctl(&server.socket(), &["launch", "--", "cat", "/proc/self/oom_score_adj"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo 700 > /proc/self/oom_score_adj; exec \"$@\"", "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    let (code, out, err) = parts(shell.output().unwrap());
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "700\n", ""));
+}
+
+#[test]
+fn a_script_without_an_interpreter_is_run_by_the_shell() {
+    let (server, _requests) = granting(grant());
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("agent");
+    fs::write(&script, "echo $0 $1\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    let (code, out, err) = run(&server.socket(), &["launch", "--", script, "x"]);
+    assert_eq!((code, out), (0, format!("{script} x\n")), "{err}");
+}
+
+#[rstest]
+#[case("no-such-command", 127)]
+#[case("/etc/passwd", 126)]
+#[case("/nowhere/agent", 127)]
+fn what_cannot_be_started_asks_for_no_place(#[case] command: &str, #[case] expected: i32) {
+    let (server, requests) = granting(grant());
+    for options in [&[][..], &["--retries", "3"]] {
+        let (code, out, err) = run(&server.socket(), &[&["launch"], options, &["--", command]].concat());
+        assert_eq!((code, out.as_str()), (expected, ""), "{err}");
+        assert!(err.starts_with("watchdogctl: ") && err.contains(command), "{err}");
+    }
+    assert!(requests.try_recv().is_err());
+}
+
+#[test]
+fn a_refusal_is_told_to_people_and_to_programs() {
+    let server = Server::raw(stream_of(&[&refusal()]) + END);
+    let (code, out, err) = run(&server.socket(), &["launch", "--", "true"]);
+    assert_eq!((code, out.as_str()), (75, ""));
+    for part in ["2 of 2 sessions run", "[gate] max_sessions", "session 1 (claude-code, pid 77, ada", "again in 13s"] {
+        assert!(err.contains(part), "{part} in {err}");
+    }
+    let (code, out, err) = run(&server.socket(), &["--json", "launch", "--", "true"]);
+    assert_eq!((code, out.as_str(), err.lines().count()), (75, "", 1), "{err}");
+    let refused: Value = serde_json::from_str(&err).unwrap();
+    let told = [&refused["granted"], &refused["reason"], &refused["detail"], &refused["retry_after_seconds"]];
+    assert_eq!(told, [&json!(false), &json!("quota"), &json!("2 of 2 sessions run"), &json!(12.5)]);
+}
+
+#[rstest]
+#[case("400 Bad Request", r#"{"error":"no profile p: a, b"}"#, 2, "no profile p: a, b")]
+#[case("403 Forbidden", r#"{"error":"not yours"}"#, 77, "not permitted: not yours")]
+#[case("500 Internal Server Error", "", 1, "500 Internal Server Error")]
+fn what_can_never_be_granted_fails_at_once(
+    #[case] status: &'static str,
+    #[case] body: &'static str,
+    #[case] expected: i32,
+    #[case] reason: &str,
+) {
+    let server = Server::raw(http(status, body));
+    for options in [&[][..], &["--fail-open"], &["--retries", "2"]] {
+        let (code, out, err) = run(&server.socket(), &[&["launch"], options, &["--", "true"]].concat());
+        assert_eq!((code, out.as_str()), (expected, ""), "{err}");
+        assert!(err.contains(reason), "{err}");
+    }
+}
+
+#[test]
+fn without_a_daemon_nothing_is_started_unless_that_is_wanted() {
+    let nowhere = Path::new("/nowhere/control.sock");
+    let (code, out, err) = run(nowhere, &["launch", "--", "echo", "started"]);
+    assert_eq!((code, out.as_str()), (69, ""));
+    assert!(err.contains("/nowhere/control.sock"), "{err}");
+    let (code, out, err) = run(nowhere, &["--json", "launch", "--", "echo", "started"]);
+    assert_eq!((code, out.as_str()), (69, ""));
+    let problem: Value = serde_json::from_str(&err).unwrap();
+    assert!(problem["error"].as_str().unwrap().contains("/nowhere/control.sock"), "{err}");
+    let (code, out, err) = run(nowhere, &["launch", "--fail-open", "--env", "A=b", "--", "sh", "-c", "echo $A"]);
+    assert_eq!((code, out.as_str()), (0, "b\n"));
+    assert!(err.contains("without the gate") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn off_a_terminal_only_the_beginning_and_a_new_reason_are_told() {
+    let lines = [waiting("quota", "2 of 2 run"), waiting("quota", "3 of 3 run"), waiting("memory", "1 GiB is free")];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let answer = stream_of(&[&lines[..], &[&grant_with(&json!({}), 0)]].concat()) + END;
+    let server = Server::raw(answer);
+    let (code, out, err) = run(&server.socket(), &["launch", "--", "echo", "started"]);
+    assert_eq!((code, out.as_str()), (0, "started\n"));
+    assert_eq!(
+        err,
+        "watchdogctl: waiting, place 3 in the queue, about 40s to go: 2 of 2 run\n\
+         watchdogctl: waiting, place 3 in the queue, about 40s to go: 1 GiB is free\n"
+    );
+    let (code, _, err) = run(&server.socket(), &["launch", "--json", "--", "echo", "started"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+}
+
+#[test]
+fn on_a_terminal_one_line_is_rewritten_and_taken_away() {
+    let (server, connections) = manual();
+    let (mut master, slave) = terminal();
+    let mut command = ctl(&server.socket(), &["launch", "--", "sh", "-c", "echo started >&2"]);
+    let mut child = command.env("TERM", "xterm").stdout(Stdio::null()).stderr(slave).spawn().unwrap();
+    drop(command);
+    let mut daemon = connections.recv().unwrap();
+    daemon.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes()).unwrap();
+    // It is drawn once more for each second.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let granted = stream_of(&[&grant_with(&json!({}), 0)]);
+    daemon.write_all(granted.split_once("\r\n\r\n").unwrap().1.as_bytes()).unwrap();
+    let mut shown = Vec::new();
+    // A terminal that nobody holds any more gives EIO.
+    let _ = master.read_to_end(&mut shown);
+    assert!(child.wait().unwrap().success());
+    let shown = String::from_utf8(shown).unwrap();
+    let first = "\rwaiting, place 3 in the queue, about 40s to go: 2 of 2 run\x1b[K";
+    let second = "\rwaiting for 1s, place 3 in the queue, about 40s to go: 2 of 2 run\x1b[K";
+    assert_eq!(shown, format!("{first}{second}\r\x1b[Kstarted\r\n"));
+}
+
+/// Both ends of a new terminal.
+fn terminal() -> (fs::File, fs::File) {
+    use std::os::fd::FromRawFd;
+    let (mut master, mut slave) = (0, 0);
+    let size = libc::winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the descriptors are written, the size is read, and the name and the modes are not asked for.
+    unsafe {
+        let null = std::ptr::null_mut();
+        assert_eq!(libc::openpty(&raw mut master, &raw mut slave, null, std::ptr::null(), &raw const size), 0);
+        libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
+        (fs::File::from_raw_fd(master), fs::File::from_raw_fd(slave))
+    }
+}
+
+#[test]
+fn whoever_is_interrupted_in_the_queue_ends_of_that() {
+    let (server, connections) = manual();
+    let mut child = spawn(&mut ctl(&server.socket(), &["launch", "--", "true"]));
+    let mut daemon = connections.recv().unwrap();
+    daemon.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes()).unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("2 of 2 run"), "{said}");
+    send(&child, libc::SIGINT);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGINT));
+    // The daemon sees that by the end of the connection.
+    daemon.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(daemon.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_daemon_that_comes_back_is_asked_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let child = spawn(&mut ctl(&socket, &["launch", "--timeout", "60s", "--", "echo", "started"]));
+    let (mut daemon, _) = listener.accept().unwrap();
+    daemon.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes()).unwrap();
+    drop((daemon, listener));
+    fs::remove_file(&socket).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (mut daemon, _) = listener.accept().unwrap();
+    daemon.write_all(grant().as_bytes()).unwrap();
+    let (code, out, err) = parts(child.wait_with_output().unwrap());
+    assert_eq!((code, out.as_str()), (0, "started\n"));
+    assert_eq!(err.matches("the daemon went away").count(), 1, "{err}");
+}
+
+#[test]
+fn the_time_is_counted_over_restarts() {
+    let (sender, requests) = channel();
+    let server = Server::start(move |request, stream| {
+        let body: Value = serde_json::from_str(request.split_once(" HTTP/1.1 ").unwrap().1).unwrap();
+        sender.send(body["timeout_seconds"].as_f64().unwrap()).unwrap();
+        // And gone again.
+        let _ = stream.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes());
+    });
+    let began = Instant::now();
+    let (code, _, err) = run(&server.socket(), &["launch", "--json", "--timeout", "2s", "--", "true"]);
+    let took = began.elapsed();
+    assert_eq!(code, 75, "{err}");
+    assert!((Duration::from_millis(1_900)..Duration::from_secs(10)).contains(&took), "{took:?}");
+    let refused: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!((&refused["granted"], &refused["reason"]), (&json!(false), &json!("timeout")));
+    let left: Vec<f64> = requests.try_iter().collect();
+    assert!(left.len() > 1 && left.is_sorted_by(|a, b| a > b), "{left:?}");
+}
+
+#[test]
+fn a_daemon_that_stays_away_does_not_hold_up_whoever_fails_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let child = spawn(&mut ctl(&socket, &["launch", "--fail-open", "--", "echo", "started"]));
+    let (mut daemon, _) = listener.accept().unwrap();
+    daemon.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes()).unwrap();
+    drop((daemon, listener));
+    let began = Instant::now();
+    let (code, out, err) = parts(child.wait_with_output().unwrap());
+    assert!(began.elapsed() >= Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!((code, out.as_str()), (0, "started\n"));
+    assert!(err.contains("without the gate (--fail-open)"), "{err}");
+}
+
+/// A command that fails so many times before it succeeds.
+fn failing(directory: &Path, times: u32) -> String {
+    let tries = directory.join("tries").display().to_string();
+    format!("echo try >> {tries}; test $(wc -l < {tries}) -gt {times} || exit 9")
+}
+
+#[test]
+fn a_supervisor_launches_a_command_again_until_it_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, requests) = granting(grant());
+    let script = failing(directory.path(), 2);
+    let arguments = ["launch", "--retries", "5", "--backoff", "0s", "--", "sh", "-c", &script];
+    let (code, _, err) = run(&server.socket(), &arguments);
+    assert_eq!((code, requests.try_iter().count()), (0, 3), "{err}");
+    assert!(err.starts_with("watchdogctl: stays until sh ends"), "{err}");
+    assert_eq!(err.matches("ended with 9: again in").count(), 2, "{err}");
+}
+
+#[test]
+fn a_supervisor_ends_as_the_last_try_did() {
+    let (server, requests) = granting(grant());
+    let launch = |script: &str| {
+        let arguments = ["launch", "--json", "--retries", "1", "--backoff", "0s", "--", "sh", "-c", script];
+        let output = ctl(&server.socket(), &arguments).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(requests.try_iter().count(), 2);
+        output.status
+    };
+    assert_eq!(launch("exit 9").code(), Some(9));
+    assert_eq!(launch("kill -ABRT $$").signal(), Some(libc::SIGABRT));
+    assert_eq!(launch("kill -KILL $$").signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_refusal_is_a_failed_try() {
+    let (sender, requests) = channel();
+    let server = Server::start(move |_, stream| {
+        let answer = if sender.send(()).is_ok() { stream_of(&[&refusal()]) } else { String::new() };
+        stream.write_all((answer + END).as_bytes()).unwrap();
+    });
+    let arguments = ["launch", "--retries", "2", "--backoff", "0s", "--no-wait", "--", "true"];
+    let (code, _, err) = run(&server.socket(), &arguments);
+    assert_eq!((code, requests.try_iter().count()), (75, 3), "{err}");
+    assert_eq!(err.matches("true was not started: again in").count(), 2, "{err}");
+}
+
+#[test]
+fn signals_are_passed_on_and_an_end_that_was_wanted_is_no_failure() {
+    let (server, requests) = granting(grant());
+    let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut child = spawn(&mut ctl(&server.socket(), &["launch", "--retries", "3", "--", "sh", "-c", script]));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    send(&child, libc::SIGUSR1);
+    assert_eq!(lines.next().unwrap().unwrap(), "usr1");
+    send(&child, libc::SIGTERM);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM));
+    assert_eq!(requests.try_iter().count(), 1);
+}
+
+#[test]
+fn a_supervisor_that_is_told_to_end_between_two_tries_ends() {
+    let (server, requests) = granting(grant());
+    let mut child = spawn(&mut ctl(&server.socket(), &["launch", "--retries", "3", "--backoff", "1h", "--", "false"]));
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap().contains("false ended with 1: again in 1h")));
+    send(&child, libc::SIGTERM);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert_eq!(requests.try_iter().count(), 1);
+}
