@@ -225,6 +225,8 @@ impl Pump {
                 Effect::Track(process, lineage) => self.order(Order::Track(process, lineage))?,
                 Effect::Untrack(process) => self.order(Order::Untrack(process))?,
                 Effect::CloseWatch(on) => self.order(Order::CloseWatch(on))?,
+                Effect::Bound(root, bounds) => self.order(Order::Bound(root, bounds))?,
+                Effect::Unbound(root) => self.order(Order::Unbound(root))?,
                 Effect::Inspect(process) => looks.push(process),
                 Effect::FindLimits(process) => limits.push(process),
                 Effect::Rescan => self.rescan.want(),
@@ -236,8 +238,6 @@ impl Pump {
                     self.probe(Probe::Oom { number, victim, cgroup, others })?;
                 }
                 Effect::Remember(_)
-                | Effect::Bound(..)
-                | Effect::Unbound(_)
                 | Effect::Granted(_)
                 | Effect::Refused(_)
                 | Effect::Waits(_)
