@@ -1,8 +1,9 @@
 //! PID 1 of a guest kernel: mounts what a booted machine has, runs every test binary of the plan, prints one verdict,
 //! and powers the guest off.
 //!
-//! The plan is `/guest/plan`, one test binary a line: `NAME TIMEOUT_SECONDS [ARGUMENT…]`, where NAME is a file in
-//! `/guest/tests`. The environment of the tests is `/guest/env`, one `NAME=VALUE` a line. Both are written by
+//! The plan is the file in `/guest` that `guest_plan=` on the kernel's command line names, one test binary a line: `NAME
+//! TIMEOUT_SECONDS [ARGUMENT…]`, where NAME is a file in `/guest/tests`. The environment of the tests is `/guest/env`, one
+//! `NAME=VALUE` a line. All are written by
 //! `cargo xtask test-guests`, which takes the guest's word from the line that starts with `guest verdict: `.
 
 use std::fs::File;
@@ -58,7 +59,8 @@ fn run() -> Result<Verdict> {
     set_up()?;
     let environment = read_lines("/guest/env")?;
     let environment: Vec<(&str, &str)> = environment.iter().filter_map(|line| line.split_once('=')).collect();
-    let plan = read_lines("/guest/plan")?;
+    let plan = std::env::var("guest_plan").context("guest_plan on the kernel's command line")?;
+    let plan = read_lines(&format!("/guest/{plan}"))?;
     ensure!(!plan.is_empty(), "the plan holds no test binary");
 
     let mut failed = Vec::new();

@@ -46,18 +46,29 @@ struct Daemon {
 
 pub(super) async fn run(
     client: &Client,
-    capabilities: Vec<Capability>,
+    mut capabilities: Vec<Capability>,
     output: &mut Output<'_>,
 ) -> Result<ExitCode, Failure> {
     let socket = client.socket().display().to_string();
     let daemon = match client.get::<Status>("/v1/status").await {
-        Ok(answer) => Daemon::known(socket, answer.document),
+        Ok(answer) => {
+            believe_who_tried(&mut capabilities, &answer.document.capabilities);
+            Daemon::known(socket, answer.document)
+        }
         Err(failure) => Daemon { socket, error: Some(failure.to_string()), ..Daemon::default() },
     };
     let diagnosis = Diagnosis::new(capabilities, daemon);
     let document = serde_json::to_string(&diagnosis).map_err(|error| Failure::No(error.to_string()))?;
     output.show(&document, |screen| render(&diagnosis, screen))?;
     Ok(ExitCode::from(u8::from(!diagnosis.ok)))
+}
+
+/// Whether LSM programs work shows when one is loaded, which the daemon has tried and this process cannot.
+fn believe_who_tried(own: &mut [Capability], daemons: &[Capability]) {
+    let lsm = |capability: &&Capability| capability.name == "lsm";
+    if let (Some(own), Some(daemons)) = (own.iter_mut().find(|own| lsm(&&**own)), daemons.iter().find(lsm)) {
+        own.clone_from(daemons);
+    }
 }
 
 impl Daemon {

@@ -10,9 +10,10 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 
 use super::door::{Door, Sizes};
 use super::gate_api::{self, Peer};
@@ -33,13 +34,18 @@ use crate::host::pinned::Pinned;
 const BODY: usize = 64 * 1024;
 /// How long to leave the listener alone after it failed, which is to say, when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that are turned away whose request is waited for, and for how long.
+const TURNED_AWAY: usize = 64;
+const TURNED_AWAY_PAUSE: Duration = Duration::from_millis(500);
 /// What is said to a connection for which there is no room. It may have come to ask for a launch: then this is a refusal.
-const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again","granted":false,"reason":"queue_full","detail":"too many connections to the daemon are open","retry_after_seconds":10,"bound":"[gate] max_queue"}"#;
+const NO_ROOM: &str = r#"{"error":"too many connections are open: close some, and try again","granted":false,"reason":"queue_full","detail":"too many connections to the daemon are open","retry_after_seconds":10,"bound":"[gate] max_queue","holders":[]}"#;
+/// The OpenAPI document of what follows.
+const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 /// What is said to whoever asks for something else.
 const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
 GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], \
 GET /v1/history[?since=24h][&session=ID], GET /v1/postmortem[?boot=-1], POST /v1/adopt, \
-POST /v1/launch, GET /v1/queue, POST /v1/queue/cancel, POST /v1/subagent";
+POST /v1/launch, GET /v1/queue, POST /v1/queue/cancel, POST /v1/subagent, GET /v1/openapi.json";
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +86,14 @@ impl ControlSocket {
     pub(super) async fn serve(&self, door: Door, asker: Asker, metrics: Arc<Metrics>, origin: Arc<Origin>) {
         let router = router(asker, origin);
         let desk = Door::new(Sizes::DESK);
+        let threshold = Arc::new(Semaphore::new(TURNED_AWAY));
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => admit(stream, &door, &desk, &router, &metrics),
+                Ok((stream, _)) => {
+                    if let Some(stream) = admit(stream, &door, &desk, &router, &metrics) {
+                        turn_away(stream, &threshold);
+                    }
+                }
                 Err(error) => {
                     tracing::warn!("cannot accept a control connection: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -100,16 +111,14 @@ impl Drop for ControlSocket {
 }
 
 /// Lets a connection in. One that asks for something else than a launch needs a place at the desk as well: launches wait for
-/// long, and are not to keep others from being served.
-fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics: &Arc<Metrics>) {
+/// long, and are not to keep others from being served. Gives the connection back when there is no room for it.
+fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics: &Arc<Metrics>) -> Option<UnixStream> {
     // A peer without credentials is gone already.
-    let Ok(peer) = stream.peer_cred() else { return };
+    let Ok(peer) = stream.peer_cred() else { return None };
     let uid = Uid(peer.uid());
     let Some(place) = door.enter(uid) else {
         metrics.refused(DOOR_CONTROL);
-        // A fresh socket's buffer takes this at once, or the client does without.
-        let _ = stream.try_write(no_room().as_bytes());
-        return;
+        return Some(stream);
     };
     let pinned = peer.pid().and_then(|pid| u32::try_from(pid).ok()).and_then(|pid| {
         let found = Pinned::peer(&stream, Pid(pid));
@@ -140,6 +149,26 @@ fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics:
         .await;
         drop(place);
     });
+    None
+}
+
+/// Says that there is no room. A client that is still sending when the connection ends may see nothing but that it broke off, so
+/// its request is waited for, as long as not too many are turned away at once.
+fn turn_away(stream: UnixStream, threshold: &Arc<Semaphore>) {
+    // A fresh socket's buffer takes this at once, or the client does without.
+    let say = |stream: &UnixStream| drop(stream.try_write(no_room().as_bytes()));
+    let Ok(place) = Arc::clone(threshold).try_acquire_owned() else {
+        say(&stream);
+        return;
+    };
+    tokio::spawn(async move {
+        let mut request = [0; 4096];
+        if tokio::time::timeout(TURNED_AWAY_PAUSE, stream.readable()).await.is_ok() {
+            let _ = stream.try_read(&mut request);
+        }
+        say(&stream);
+        drop(place);
+    });
 }
 
 fn no_room() -> String {
@@ -148,20 +177,28 @@ fn no_room() -> String {
     format!("{head}content-length: {length}\r\n\r\n{NO_ROOM}")
 }
 
+/// Every route with its method; the OpenAPI document holds the same.
+fn routes() -> [(&'static str, &'static str, MethodRouter<Asker>); 13] {
+    [
+        ("get", "/v1/status", get(status)),
+        ("get", "/v1/tree", get(tree)),
+        ("get", "/v1/findings", get(findings)),
+        ("get", "/v1/events", get(events)),
+        ("get", "/v1/explain", get(explain)),
+        ("get", "/v1/history", get(past::history)),
+        ("get", "/v1/postmortem", get(past::postmortem)),
+        ("post", "/v1/adopt", post(adopt)),
+        ("post", gate_api::LAUNCH, post(gate_api::launch)),
+        ("get", "/v1/queue", get(gate_api::queue)),
+        ("post", "/v1/queue/cancel", post(gate_api::cancel)),
+        ("post", "/v1/subagent", post(gate_api::subagent)),
+        ("get", "/v1/openapi.json", get(openapi)),
+    ]
+}
+
 fn router(asker: Asker, origin: Arc<Origin>) -> Router {
-    Router::new()
-        .route("/v1/status", get(status))
-        .route("/v1/tree", get(tree))
-        .route("/v1/findings", get(findings))
-        .route("/v1/events", get(events))
-        .route("/v1/explain", get(explain))
-        .route("/v1/history", get(past::history))
-        .route("/v1/postmortem", get(past::postmortem))
-        .route("/v1/adopt", post(adopt))
-        .route(gate_api::LAUNCH, post(gate_api::launch))
-        .route("/v1/queue", get(gate_api::queue))
-        .route("/v1/queue/cancel", post(gate_api::cancel))
-        .route("/v1/subagent", post(gate_api::subagent))
+    let routed = routes().into_iter().fold(Router::new(), |router, (_, path, method)| router.route(path, method));
+    routed
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("not with this method; there are: {PATHS}"))
         })
@@ -172,6 +209,11 @@ fn router(asker: Asker, origin: Arc<Origin>) -> Router {
 }
 
 type Answer = Result<Response, Refusal>;
+
+/// The document that describes this API.
+async fn openapi() -> Response {
+    ([("content-type", "application/json")], OPENAPI).into_response()
+}
 
 async fn status(State(asker): State<Asker>, Extension(viewer): Extension<Viewer>) -> Answer {
     Ok(json(&asker.ask(|reply| Request::Status(viewer, reply)).await?))
@@ -319,3 +361,11 @@ impl From<BytesRejection> for Refusal {
 #[cfg(test)]
 #[path = "control_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "openapi_schema.rs"]
+mod openapi_schema;
+
+#[cfg(test)]
+#[path = "openapi_tests.rs"]
+mod openapi_tests;

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::engine::gate::Restored;
 use crate::engine::input::Input;
 use crate::host::{self, capability, clock};
-use crate::kernel::Streams;
+use crate::kernel::{Features, Streams};
 
 /// Stack of the thread. Only what is touched counts.
 const STACK: usize = 1 << 20;
@@ -95,11 +95,11 @@ async fn follow(
         _ = &mut stop => return Ok(()),
         loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
     };
-    let rings = rings(loaded)?;
+    let (rings, features) = rings(loaded)?.unzip();
     let facts = Facts {
         tracking: Tracking { kernel_events: rings.is_some(), close_watch: false },
         degraded: rings.is_none(),
-        capabilities: capability::probe(),
+        capabilities: capability::probe_after(features.map(|features| features.lsm)),
         ..Facts::default()
     };
     let Beginning { kept, restored, recorder } = beginning;
@@ -115,10 +115,11 @@ async fn follow(
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.
-fn rings(loaded: Loaded) -> io::Result<Option<Rings>> {
+fn rings(loaded: Loaded) -> io::Result<Option<(Rings, Features)>> {
     match loaded {
-        Ok(Streams { lifecycle, memory }) => {
-            Ok(Some(Rings { lifecycle: lifecycle.into_stream()?, memory: memory.into_stream()? }))
+        Ok((Streams { lifecycle, memory }, features)) => {
+            let rings = Rings { lifecycle: lifecycle.into_stream()?, memory: memory.into_stream()? };
+            Ok(Some((rings, features)))
         }
         Err(error) => {
             tracing::warn!(

@@ -288,12 +288,16 @@ impl Pump {
                 // It is in what was just written.
                 Effect::Remember(_) if whole => {}
                 Effect::Remember(record) => self.kept.file.append(&record),
-                Effect::Bound(root, _) => {
+                Effect::Bound(root, bounds) => {
+                    self.order(Order::Bound(root, bounds))?;
                     if let Some(session) = self.core.session_of(root) {
                         self.deed(Deed::Resume(root, session))?;
                     }
                 }
-                Effect::Unbound(root) => self.deed(Deed::Release(root))?,
+                Effect::Unbound(root) => {
+                    self.order(Order::Unbound(root))?;
+                    self.deed(Deed::Release(root))?;
+                }
                 Effect::Granted(granted) => {
                     let client = self.core.granted(&granted);
                     self.order(Order::Admit(Box::new(Admission { granted: *granted, client })))?;

@@ -20,6 +20,12 @@ pub fn probe() -> Vec<Capability> {
     of(&Facts::read())
 }
 
+/// Looks at the host after LSM programs were tried: see [`Features::lsm`](crate::kernel::Features::lsm).
+#[must_use]
+pub fn probe_after(lsm_trial: Option<Result<(), String>>) -> Vec<Capability> {
+    of(&Facts { lsm_trial, ..Facts::read() })
+}
+
 /// One row: both costs are written down, and the one that applies is told.
 struct Row {
     name: &'static str,
@@ -260,33 +266,44 @@ fn cgroup(facts: &Facts) -> Row {
     }
 }
 
+/// That was tried is better evidence than what securityfs says, and that better than none.
 fn lsm(facts: &Facts) -> Row {
     let hooks = facts.btf.is_some_and(|names| names.lsm_hooks);
-    let active = facts.lsms.as_deref().map(|lsms| lsms.split(',').any(|lsm| lsm == "bpf"));
-    let (on, why, remedy) = match (hooks, active) {
-        (false, _) => (
+    let listed = facts.lsms.as_deref().map(|lsms| lsms.split(',').any(|lsm| lsm == "bpf"));
+    let modules = facts.lsms.as_deref().unwrap_or_default();
+    let (on, why, remedy) = match (&facts.lsm_trial, hooks, listed) {
+        (Some(Ok(())), ..) => (true, "an LSM program was called when that was tried".to_owned(), ""),
+        (_, false, _) => (
             false,
             "the kernel's BTF has no bpf_lsm_task_alloc".to_owned(),
             "boot a kernel built with CONFIG_BPF_LSM=y, with `lsm=…,bpf`",
         ),
-        (true, None) => (
+        (Some(Err(reason)), true, Some(false)) => {
+            (false, format!("{reason} (active: {modules})"), "boot with `lsm=` and today's list with `,bpf` appended")
+        }
+        (Some(Err(reason)), true, None | Some(true)) => {
+            (false, reason.clone(), "boot a kernel that lets root load LSM programs, with `bpf` at the end of `lsm=`")
+        }
+        (None, true, None) => (
             false,
             "/sys/kernel/security/lsm is not there, so it is not known whether `bpf` is active".to_owned(),
             "mount -t securityfs securityfs /sys/kernel/security",
         ),
-        (true, Some(false)) => (
+        (None, true, Some(false)) => (
             false,
-            format!("`bpf` is not among the active modules: {}", facts.lsms.as_deref().unwrap_or_default()),
+            format!("`bpf` is not among the active modules: {modules}"),
             "boot with `lsm=` and today's list with `,bpf` appended",
         ),
-        (true, Some(true)) => (true, "`bpf` is among the modules of /sys/kernel/security/lsm".to_owned(), ""),
+        (None, true, Some(true)) => (true, "`bpf` is among the modules of /sys/kernel/security/lsm".to_owned(), ""),
     };
     Row {
         name: "lsm",
         on,
         why,
-        with: "nothing until a quota needs it",
-        without: "a fork cannot be refused inside the kernel: quotas hold at launch only",
+        with: "nothing until a session has `max_helpers` or `[gate] ungated` is \"deny\"",
+        without: "what is past a bound is not refused in the kernel: `max_helpers` is held by pids.max of the session's \
+                  cgroup, which counts threads too, so it is 32 for each helper; and an agent past the gate is killed as \
+                  it comes out of its exec, instead of refused the exec",
         remedy: Some(remedy),
     }
 }

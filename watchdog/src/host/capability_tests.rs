@@ -11,6 +11,7 @@ fn server() -> Facts {
         hidepid: None,
         btf: Some(BtfNames { ring_buffer: true, tracepoints: true, task_iterator: true, lsm_hooks: true }),
         lsms: Some("lockdown,capability,yama,apparmor,bpf".to_owned()),
+        lsm_trial: Some(Ok(())),
         lockdown: Some("none".to_owned()),
         cgroup_v2: Some(("/sys/fs/cgroup".to_owned(), vec!["cpu".to_owned(), "memory".to_owned(), "pids".to_owned()])),
         psi: Psi::On,
@@ -46,6 +47,7 @@ fn every_row_says_why_and_what_it_costs_and_no_two_have_one_name() {
         hidepid: Some("2".to_owned()),
         btf: None,
         lsms: None,
+        lsm_trial: None,
         lockdown: Some("confidentiality".to_owned()),
         cgroup_v2: None,
         psi: Psi::Absent,
@@ -79,7 +81,7 @@ fn root_sees_through_hidepid() {
 
 #[test]
 fn a_kernel_without_btf_says_what_else_that_takes_away() {
-    let facts = Facts { btf: None, ..server() };
+    let facts = Facts { btf: None, lsm_trial: None, ..server() };
     assert_eq!(off(&facts), ["btf", "tp_btf", "ring_buffer", "task_iterator", "lsm"]);
 }
 
@@ -99,11 +101,34 @@ fn a_hybrid_hierarchy_without_controllers_does_not_count() {
 }
 
 #[test]
-fn lsm_programs_need_the_module_and_knowing_of_it() {
-    let inactive = row(&Facts { lsms: Some("capability,yama".to_owned()), ..server() }, "lsm");
-    assert_eq!((inactive.on, inactive.why.as_str()), (false, "`bpf` is not among the active modules: capability,yama"));
-    let unknown = row(&Facts { lsms: None, ..server() }, "lsm");
-    assert_eq!(unknown.remedy.as_deref(), Some("mount -t securityfs securityfs /sys/kernel/security"));
+fn that_lsm_programs_work_is_known_best_by_having_tried() {
+    let lsm = |lsm_trial, lsms: Option<&str>| {
+        let row = row(&Facts { lsm_trial, lsms: lsms.map(str::to_owned), ..server() }, "lsm");
+        (row.on, row.why, row.remedy.unwrap_or_default())
+    };
+    let (listed, not_listed) = (Some("capability,bpf"), Some("capability,yama"));
+    let failed = || Some(Err("they are not called".to_owned()));
+    for lsms in [listed, not_listed, None] {
+        assert!(lsm(Some(Ok(())), lsms).0);
+        assert!(!lsm(failed(), lsms).0);
+    }
+    let append = "boot with `lsm=` and today's list with `,bpf` appended";
+    let (_, why, remedy) = lsm(failed(), not_listed);
+    assert_eq!((why.as_str(), remedy.as_str()), ("they are not called (active: capability,yama)", append));
+
+    // Nobody has tried: a client without privileges, or a daemon that could not load anything.
+    assert!(lsm(None, listed).0);
+    let (on, why, remedy) = lsm(None, not_listed);
+    assert_eq!((on, why.as_str()), (false, "`bpf` is not among the active modules: capability,yama"));
+    assert_eq!(remedy, append);
+    let (on, _, remedy) = lsm(None, None);
+    assert_eq!((on, remedy.as_str()), (false, "mount -t securityfs securityfs /sys/kernel/security"));
+}
+
+#[test]
+fn without_lsm_programs_the_fallback_is_named() {
+    let cost = row(&Facts { lsm_trial: Some(Err("no".to_owned())), ..server() }, "lsm").cost;
+    assert!(cost.contains("pids.max") && cost.contains("32 for each helper") && cost.contains("killed"), "{cost}");
 }
 
 #[test]

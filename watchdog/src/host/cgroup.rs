@@ -91,7 +91,7 @@ impl SessionCgroups {
             .collect();
         let problem = (!missing.is_empty()).then(|| {
             let file = top.join(parent.trim_start_matches('/')).join("cgroup.controllers");
-            format!("{} does not offer {}, so it cannot be limited there", file.display(), missing.join(" and "))
+            format!("{} does not offer {}, so no cgroup can limit that", file.display(), missing.join(" and "))
         });
         if missing.len() == usize::from(wants_memory) + usize::from(wants_pids) {
             return Ok(Confinement { cgroup: None, problem });

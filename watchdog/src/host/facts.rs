@@ -30,6 +30,8 @@ pub struct Facts {
     pub btf: Option<BtfNames>,
     /// Active security modules; `None` where securityfs is not mounted.
     pub lsms: Option<String>,
+    /// Whether an LSM program was called when that was tried, or why not; `None` where nobody has tried.
+    pub lsm_trial: Option<Result<(), String>>,
     /// The level that kernel lockdown is at, where that is told.
     pub lockdown: Option<String>,
     /// Where the cgroup v2 hierarchy is mounted, and the controllers that it has.
@@ -90,6 +92,7 @@ impl Facts {
             hidepid: text("/proc/self/mountinfo").as_deref().and_then(hidepid),
             btf: fs::read("/sys/kernel/btf/vmlinux").ok().as_deref().and_then(btf_names),
             lsms: text("/sys/kernel/security/lsm").map(|lsms| lsms.trim().to_owned()),
+            lsm_trial: None,
             lockdown: text("/sys/kernel/security/lockdown").as_deref().and_then(chosen),
             cgroup_v2: ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|root| {
                 let controllers = text(&format!("{root}/cgroup.controllers"))?;

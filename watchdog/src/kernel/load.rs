@@ -104,7 +104,7 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
         programs
             .iter()
             .try_for_each(|(program, tracepoint)| load_tracepoint(ebpf, program, tracepoint, &btf))
-            .map_err(|error| error.to_string())
+            .map_err(|error| reason(&error))
     };
     let signals = optional(&[("signal", "signal_generate")]);
     let oom = match layout.variants.victim {
@@ -121,9 +121,18 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
         ])
     };
     let [sampler, counting] =
-        ["sample", "recount"].map(|program| load_iterator(ebpf, program, &btf).map_err(|error| error.to_string()));
-    let lsm = gate::try_lsm(ebpf, &btf).map_err(|error| error.to_string());
+        ["sample", "recount"].map(|program| load_iterator(ebpf, program, &btf).map_err(|error| reason(&error)));
+    let lsm = gate::try_lsm(ebpf, &btf).map_err(|error| reason(&error));
     Ok(Features { signals, oom, close_watch, sampler, counting, lsm })
+}
+
+/// Why a feature is off. A program that was refused before the verifier saw it has no output of that.
+fn reason(error: &KernelError) -> String {
+    let text = error.to_string();
+    text.trim_end()
+        .strip_suffix("Verifier output:")
+        .map_or(text.as_str(), |text| text.trim_end_matches(['.', ' ']))
+        .to_owned()
 }
 
 fn load_tracepoint(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &aya::Btf) -> Result<(), KernelError> {

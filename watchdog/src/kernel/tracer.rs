@@ -139,7 +139,7 @@ impl Tracer {
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
             self.features.oom = self.attach(program).map(drop).map_err(|error| error.to_string());
         }
-        let Features { signals, oom, close_watch, sampler, counting, lsm: _ } = &self.features;
+        let Features { signals, oom, close_watch, sampler, counting, lsm } = &self.features;
         for (name, feature) in [
             ("signals", signals),
             ("oom", oom),
@@ -150,6 +150,10 @@ impl Tracer {
             if let Err(reason) = feature {
                 tracing::warn!(feature = name, %reason, "this kernel does not give all: doing without");
             }
+        }
+        if let Err(reason) = lsm {
+            // So it is on most kernels.
+            tracing::info!(%reason, "forks beyond a bound and agents past the gate are not refused in the kernel");
         }
         Ok(())
     }

@@ -83,6 +83,32 @@ fn a_fork_beyond_the_bound_fails_with_eagain_and_works_again_after_an_exit() {
 }
 
 #[test]
+fn forks_on_several_processors_at_once_pass_the_bound_by_no_more_than_there_are_forkers() {
+    const FORKERS: i64 = 4;
+    let mut scene = Scene::new();
+    let mut agent = Agent::python_that_talks(&format!(
+        "{FORKER}\
+         done = os.pipe()\n\
+         for _ in range({FORKERS}):\n\
+         \x20   ours, theirs = os.pipe()\n\
+         \x20   if os.fork() == 0:\n\
+         \x20       os.close(theirs); forks(20); os.write(done[1], b'x'); os.read(ours, 1); os._exit(0)\n\
+         \x20   held.append(theirs)\n\
+         for _ in range({FORKERS}): os.read(done[0], 1)\n\
+         say('forked'); sys.stdin.readline()\n"
+    ));
+    scene.track(agent.process);
+    scene.tracer.bound(agent.process, Some(30)).expect("bound");
+    agent.go();
+    assert_eq!(agent.hears(), "forked");
+    let live = scene.live(agent.process);
+    let expected = if scene.tracer.features().lsm.is_ok() { 30..=30 + FORKERS - 1 } else { 85..=85 };
+    assert!(expected.contains(&live), "{live} is not in {expected:?}");
+    let entries = scene.tracer.entries().expect("entries");
+    assert_eq!(entries.iter().filter(|entry| !entry.zombie).count() as i64, live);
+}
+
+#[test]
 fn a_fork_bomb_is_told_once_a_second() {
     let mut scene = Scene::new();
     let mut agent = Agent::python_that_talks(&format!(

@@ -13,16 +13,46 @@ use anyhow::{Context, Result};
 use super::debian::Kernel;
 use crate::totals::Totals;
 
-/// `psi=1` and `lsm=` switch on what Debian's kernels have but leave off; `panic=-1` ends a guest that panics.
-const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 psi=1 lsm=capability,bpf";
+/// `psi=1` switches on what Debian's kernels have but leave off; `panic=-1` ends a guest that panics.
+const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 psi=1";
 
 /// How much of the console is shown again after a failure.
 const LAST_LINES: usize = 50;
+
+/// How a kernel is booted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Boot {
+    /// With BPF among its security modules, and all tests.
+    WithLsm,
+    /// Without, as most kernels are; and those tests only that tell the difference.
+    WithoutLsm,
+}
+
+impl Boot {
+    /// The plan of this boot, as a file in the guest's `/guest`.
+    pub(crate) fn plan(self) -> &'static str {
+        match self {
+            Self::WithLsm => "plan",
+            Self::WithoutLsm => "plan-without-lsm",
+        }
+    }
+
+    fn command_line(self) -> String {
+        let modules = match self {
+            Self::WithLsm => "capability,bpf",
+            Self::WithoutLsm => "capability",
+        };
+        // What the kernel does not know goes into the environment of init.
+        format!("{KERNEL_COMMAND_LINE} lsm={modules} guest_plan={}", self.plan())
+    }
+}
 
 /// A kernel and what it boots.
 pub(crate) struct Guest {
     /// Which kernel.
     pub(crate) kernel: Kernel,
+    /// How.
+    pub(crate) boot: Boot,
     /// Its image.
     pub(crate) image: PathBuf,
     /// The root file system.
@@ -44,6 +74,14 @@ pub(crate) struct Outcome {
 }
 
 impl Guest {
+    /// How it is called in what is printed, and in the name of its log.
+    pub(crate) fn name(kernel: Kernel, boot: Boot) -> String {
+        match boot {
+            Boot::WithLsm => kernel.series().to_owned(),
+            Boot::WithoutLsm => format!("{}-without-lsm", kernel.series()),
+        }
+    }
+
     /// The command that boots it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
@@ -51,7 +89,7 @@ impl Guest {
         command.args(["-accel", "tcg", "-cpu", "max,la57=off", "-m", "2048", "-smp", "2"]);
         command.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"]);
         command.arg("-kernel").arg(&self.image).arg("-initrd").arg(&self.initramfs);
-        command.args(["-append", KERNEL_COMMAND_LINE]);
+        command.arg("-append").arg(self.boot.command_line());
         command
     }
 
@@ -68,7 +106,7 @@ impl Guest {
             command.spawn().context("running qemu-system-x86_64: on Debian, apt-get install qemu-system-x86")?;
         let console = lines_of(&mut qemu)?;
 
-        let series = self.kernel.series();
+        let name = Self::name(self.kernel, self.boot);
         let deadline = started + self.timeout;
         let mut outcome = Outcome {
             totals: Totals::default(),
@@ -80,7 +118,7 @@ impl Guest {
         loop {
             match console.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    println!("[{series}] {line}");
+                    println!("[{name}] {line}");
                     writeln!(log, "{line}").with_context(|| format!("writing {}", self.log.display()))?;
                     outcome.read(line);
                 }
@@ -144,11 +182,12 @@ impl Outcome {
     /// Prints how the guest ended, and returns its totals: a guest that failed has at least one failure.
     pub(crate) fn report(&self, guest: &Guest) -> Totals {
         let mut totals = Totals { time: self.time, ..self.totals };
+        let name = Guest::name(guest.kernel, guest.boot);
         match self.failure() {
-            None => println!("\nguest {}: ok", guest.kernel.series()),
+            None => println!("\nguest {name}: ok"),
             Some(reason) => {
                 totals.failed = totals.failed.max(1);
-                println!("\nguest {}: {reason}; the end of {}:", guest.kernel.series(), guest.log.display());
+                println!("\nguest {name}: {reason}; the end of {}:", guest.log.display());
                 self.last_lines.iter().for_each(|line| println!("    {line}"));
             }
         }

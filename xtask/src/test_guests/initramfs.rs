@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::guest::Boot;
 use super::python;
 use super::suite::Suite;
 
@@ -52,11 +53,11 @@ pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
     copy(busybox, &root.join("bin/busybox"))?;
     python::copy(root)?;
 
-    let mut plan = String::new();
     for test in &suite.tests {
         copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
-        plan.push_str(&test.plan());
     }
+    let plan = |boot| suite.tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
+    let plans = [Boot::WithLsm, Boot::WithoutLsm].map(|boot| (format!("guest/{}", boot.plan()), plan(boot)));
     let Some(init) = suite.programs.iter().find(|program| program.name == "guest-init") else {
         bail!("cargo did not build guest-init");
     };
@@ -64,9 +65,9 @@ pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
     for program in suite.programs.iter().filter(|program| program.name != "guest-init") {
         copy(&program.path, &root.join("guest/bin").join(&program.name))?;
     }
-    for (name, text) in
-        [("guest/plan", &*plan), ("guest/env", ENVIRONMENT), ("etc/passwd", PASSWD), ("etc/group", GROUP)]
-    {
+    let fixed = [("guest/env", ENVIRONMENT), ("etc/passwd", PASSWD), ("etc/group", GROUP)];
+    let plans = plans.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    for (name, text) in plans.chain(fixed) {
         std::fs::write(root.join(name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
     }
     pack(root, image)

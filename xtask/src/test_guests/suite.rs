@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use super::guest::Boot;
 use crate::cargo::{Executable, Kind, cargo, executables};
 
 /// Integration tests that need what a guest does not have (node, npm, a network), or that are about the daemon more than
@@ -29,6 +30,9 @@ const NOT_IN_GUESTS: &[&str] = &[
 /// Of the library's unit tests, those that talk to the kernel. The others test the same thing on every kernel.
 const LIBRARY_FILTER: &str = "kernel::";
 
+/// The tests that tell a kernel that calls LSM programs from one that does not: a test binary, and what their names contain.
+const LSM_TESTS: (&str, &str) = ("kernel_live", "gate");
+
 /// How long one test binary may take in a guest, in seconds.
 const TIMEOUT_SECONDS: u64 = 900;
 
@@ -51,10 +55,20 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Its line of the guest's plan.
-    pub(crate) fn plan(&self) -> String {
-        let Self { name, executable: _, arguments } = self;
-        format!("{name} {TIMEOUT_SECONDS} {}\n", arguments.join(" "))
+    /// Its line of the plan of this boot, if it is part of it.
+    pub(crate) fn plan(&self, boot: Boot) -> Option<String> {
+        let Self { name, executable, arguments } = self;
+        let arguments = match boot {
+            Boot::WithLsm => arguments.join(" "),
+            // Filters are alternatives, so the one that was asked for takes the place of this one.
+            Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
+                [] => LSM_TESTS.1.to_owned(),
+                [filter] if filter.contains(LSM_TESTS.1) => filter.clone(),
+                _ => return None,
+            },
+            Boot::WithoutLsm => return None,
+        };
+        Some(format!("{name} {TIMEOUT_SECONDS} {arguments}\n"))
     }
 }
 

@@ -20,11 +20,13 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) use inspector::Look;
 pub(super) use prober::Probe;
 pub(super) use tracer::Order;
+#[cfg(test)]
+pub(super) use warden::grant;
 pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
 use crate::engine::input::Input;
-use crate::kernel::{KernelError, Streams};
+use crate::kernel::{Features, KernelError, Streams};
 
 /// Reports that wait at most; whoever has one more then waits.
 const WAITING: usize = 256;
@@ -63,7 +65,7 @@ pub(super) struct Hands {
 }
 
 /// What became of loading the kernel's programs.
-pub(super) type Loaded = Result<Streams, KernelError>;
+pub(super) type Loaded = Result<(Streams, Features), KernelError>;
 
 /// Starts the threads. They end when their orders or the reports end.
 ///

@@ -58,6 +58,8 @@ impl Hand {
         match order {
             Order::Track(process, lineage) => self.poller.track(process, lineage),
             Order::Untrack(process) => self.poller.untrack(process),
+            // Nobody counts here, and nobody refuses: what a cgroup holds is all.
+            Order::Bound(..) | Order::Unbound(_) => {}
             Order::CloseWatch(_) => self.send(Report::CloseWatch(false))?,
             Order::Configure(config) => self.poller.set_profiles(config.profiles.clone()),
             Order::Scan => {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Admission, Deed, Loaded, Probe, Report, poller};
-use crate::config::{Candidates, Config};
+use crate::config::{Candidates, Config, Ungated, denied_names};
 use crate::daemon::grumble::Grumble;
+use crate::engine::gate::Bounds;
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage, Memory, Sample};
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine};
@@ -29,6 +30,10 @@ pub(in crate::daemon) enum Order {
     Untrack(ProcessId),
     /// Attach or detach the memory programs.
     CloseWatch(bool),
+    /// Hold the session of this root to these bounds, as far as the kernel programs do.
+    Bound(ProcessId, Bounds),
+    /// Hold it to nothing any more.
+    Unbound(ProcessId),
     /// Look out for this configuration's agents, and look at memory as often as it says.
     Configure(Arc<Config>),
     /// Have all processes looked at, with what the map holds.
@@ -69,6 +74,10 @@ struct Hand {
     sampler: Sampler,
     statm: StatmReader,
     zombies: Vec<ProcessId>,
+    /// Names of agents that are not let start past the gate; none where they are.
+    denied: Vec<Vec<u8>>,
+    /// Scans that were ordered.
+    scans: u32,
     lost: Lost,
     next_lost: Instant,
     next_host: Instant,
@@ -81,7 +90,7 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
     let candidates = Candidates::of(&config.profiles);
     let tracer = match Tracer::load(&LoadOptions::new(config.tracking.max_processes, &candidates)) {
         Ok((tracer, streams)) => {
-            if loaded.send(Ok(streams)).is_err() {
+            if loaded.send(Ok((streams, tracer.features().clone()))).is_err() {
                 return;
             }
             tracer
@@ -103,6 +112,8 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         sampler: Sampler::new(config.tracking.sample_interval),
         statm: StatmReader::default(),
         zombies: Vec::new(),
+        denied: denied(config),
+        scans: 0,
         lost: Lost::default(),
         next_lost: now,
         next_host: now,
@@ -144,18 +155,47 @@ impl Hand {
                 }
                 self.send(Report::CloseWatch(self.tracer.close_watch()))?;
             }
+            Order::Bound(root, bounds) => {
+                // The agent itself is no helper.
+                let max_processes = bounds.max_helpers.map(|helpers| helpers.saturating_add(1));
+                if let Err(error) = self.tracer.bound(root, max_processes) {
+                    self.failed
+                        .say(format_args!("the kernel does not hold the session of {root} to its bounds: {error}"));
+                }
+            }
+            Order::Unbound(root) => {
+                if let Err(error) = self.tracer.unbound(root) {
+                    self.failed.say(format_args!("cannot let go of the session of {root}: {error}"));
+                }
+            }
             Order::Configure(config) => {
                 self.sampler.set_idle(config.tracking.sample_interval);
                 self.next_sample = Instant::now();
                 if let Err(error) = self.tracer.set_candidates(&Candidates::of(&config.profiles)) {
                     self.failed.say(format_args!("cannot look out for the new profiles: {error}"));
                 }
+                self.denied = denied(&config);
+                self.deny();
             }
-            Order::Scan => self.scan()?,
+            Order::Scan => {
+                self.scans = self.scans.saturating_add(1);
+                self.deny();
+                self.scan()?;
+            }
             Order::LookAtHost => self.look_at_host().map(drop)?,
             Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
         }
         Ok(())
+    }
+
+    /// Denies what the configuration denies, but not before the second scan is ordered: until then the sessions that an
+    /// earlier daemon granted are not bound yet, and their processes would be taken for strangers.
+    fn deny(&mut self) {
+        if self.scans >= 2
+            && let Err(error) = self.tracer.set_denied(&self.denied, !self.denied.is_empty())
+        {
+            self.failed.say(format_args!("cannot keep agents from starting past the gate: {error}"));
+        }
     }
 
     fn what_is_due(&mut self) -> Result<(), Ended> {
@@ -271,6 +311,13 @@ impl Hand {
 
     fn send(&self, report: Report) -> Result<(), Ended> {
         self.reports.blocking_send(report).map_err(|_| Ended)
+    }
+}
+
+fn denied(config: &Config) -> Vec<Vec<u8>> {
+    match config.gate.ungated {
+        Ungated::Deny => denied_names(&config.profiles),
+        Ungated::Allow | Ungated::Warn => Vec::new(),
     }
 }
 

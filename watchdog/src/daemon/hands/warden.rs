@@ -180,7 +180,8 @@ fn end(process: ProcessId) -> Result<bool, HostError> {
     Pinned::of(process)?.map_or(Ok(false), |pinned| pinned.kill())
 }
 
-fn grant(granted: &Granted, confinement: &Confinement) -> Grant {
+/// What a client is told of its grant.
+pub(in crate::daemon) fn grant(granted: &Granted, confinement: &Confinement) -> Grant {
     let Granted { lease, session, waited, environment, oom_score_adj, limits } = granted;
     let Lease { process: _, profile, uid: _, granted: _, expected } = lease;
     Grant {
