@@ -245,6 +245,7 @@ fn a_refusal_is_told_to_people_and_to_programs() {
 
 #[rstest]
 #[case("400 Bad Request", r#"{"error":"no profile p: a, b"}"#, 2, "no profile p: a, b")]
+#[case("404 Not Found", r#"{"error":"no profile p: a, b"}"#, 2, "no profile p: a, b")]
 #[case("403 Forbidden", r#"{"error":"not yours"}"#, 77, "not permitted: not yours")]
 #[case("500 Internal Server Error", "", 1, "500 Internal Server Error")]
 fn what_can_never_be_granted_fails_at_once(
@@ -255,7 +256,8 @@ fn what_can_never_be_granted_fails_at_once(
 ) {
     let server = Server::raw(http(status, body));
     for options in [&[][..], &["--fail-open"], &["--retries", "2"]] {
-        let (code, out, err) = run(&server.socket(), &[&["launch"], options, &["--", "true"]].concat());
+        let arguments = [&["launch", "--profile", "p"], options, &["--", "true"]].concat();
+        let (code, out, err) = run(&server.socket(), &arguments);
         assert_eq!((code, out.as_str()), (expected, ""), "{err}");
         assert!(err.contains(reason), "{err}");
     }
