@@ -99,6 +99,15 @@ fn of_a_hundred_agents_through_a_quota_of_ten_never_eleven_run() {
     assert_eq!(early, 0, "two that start at the same moment may ask in either order, no more: {order:?}");
 }
 
+/// Tells a thread that it is over, also when the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Processes that run the stage's agent program, as /proc has them.
 fn agents(stage: &Stage) -> usize {
     let name = stage.agent_name();
@@ -121,6 +130,7 @@ fn clients_and_daemons_that_die_at_any_instant_lose_no_place_and_pass_no_bound()
                 most.fetch_max(agents(&stage), Ordering::Relaxed);
             }
         });
+        let _over = Over(&over);
         for round in 0..3 {
             for nth in 0..5 {
                 // Whoever it is: it waits, has just been granted, or runs.
@@ -138,7 +148,6 @@ fn clients_and_daemons_that_die_at_any_instant_lose_no_place_and_pass_no_bound()
         }
         let all =
             poll(limit(Duration::from_secs(60)), || launched.iter().all(|process| !is_alive(*process)).then_some(()));
-        over.store(true, Ordering::Relaxed);
         assert!(all.is_some(), "{:#?}\n{}\n{}", daemon.queue(), daemon.log(), stage.log());
     });
     let ended: BTreeSet<ProcessId> = stage.reports().remove("ended").expect("some end").into_iter().collect();

@@ -70,6 +70,11 @@ pub fn kills_denied() -> bool {
 ///
 /// What is under way on other CPUs at the same moment, between here and `sched_process_fork`, is not counted yet: as many
 /// forks as run at once may pass on the same last place, and none after them.
+///
+/// Cost: a new thread is one comparison; a fork of an untracked process three loads and a look-up, of a gated one a look-up
+/// more. It could only be measured in an emulated guest (Linux 6.12, by `kernel.bpf_stats_enabled`), where an untracked fork's
+/// run took 1.4 times that of the program on `sched_process_fork`: so 0.25 µs, where that is 0.17 µs. Attached only while a
+/// session has a bound.
 #[lsm(hook = "task_alloc")]
 pub fn task_alloc(ctx: LsmContext) -> i32 {
     let earlier: i32 = ctx.arg(2);
@@ -86,6 +91,9 @@ pub fn task_alloc(ctx: LsmContext) -> i32 {
 /// `LSM_HOOK(int, 0, bprm_creds_for_exec, struct linux_binprm *bprm)`, since Linux 5.8. It is called once for an exec, before
 /// the file is even looked at, and while the old program could still go on; `bprm_check_security` would be called
 /// once more for each interpreter of a script, with the same `filename`: the script's.
+///
+/// Cost: the copy of the path, a hash over its bytes and a look-up: in the emulated guest as much as the program on
+/// `sched_process_exec` for an untracked process, so 0.7 to 0.9 µs. Attached only while agents past the gate are denied.
 #[lsm(hook = "bprm_creds_for_exec")]
 pub fn deny_exec(ctx: LsmContext) -> i32 {
     let earlier: i32 = ctx.arg(1);

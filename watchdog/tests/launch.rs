@@ -67,6 +67,10 @@ fn manual() -> (Server, Receiver<UnixStream>) {
 
 /// What a command prints when it is run as it is, and when it is launched.
 fn with_and_without(setup: &str, command: &[&str]) -> (String, String) {
+    with_and_without_options(setup, &[], command)
+}
+
+fn with_and_without_options(setup: &str, options: &[&str], command: &[&str]) -> (String, String) {
     let (server, _requests) = granting(grant());
     let script = format!("{setup}\nexec \"$@\"");
     let run = |launcher: &[&str]| {
@@ -79,8 +83,8 @@ fn with_and_without(setup: &str, command: &[&str]) -> (String, String) {
     };
     let socket = server.socket();
     let ctl = env!("CARGO_BIN_EXE_watchdogctl");
-    let launched = run(&[ctl, "--socket", socket.to_str().unwrap(), "launch", "--"]);
-    (run(&[]), launched)
+    let launcher = [&[ctl, "--socket", socket.to_str().unwrap(), "launch"], options, &["--"]].concat();
+    (run(&[]), run(&launcher))
 }
 
 fn spawn(command: &mut Command) -> Child {
@@ -116,8 +120,11 @@ fn the_launcher_becomes_the_command() {
 #[case("exec 7</dev/null 8>/dev/null")]
 #[case("exec <&-")]
 #[case("exec <&- 2>&-")]
-fn the_command_has_the_descriptors_that_the_launcher_had(#[case] setup: &str) {
-    let (plain, launched) = with_and_without(setup, &["ls", "/proc/self/fd"]);
+fn the_command_has_the_descriptors_that_the_launcher_had(
+    #[case] setup: &str,
+    #[values(&[], &["--retries", "2"])] options: &[&str],
+) {
+    let (plain, launched) = with_and_without_options(setup, options, &["ls", "/proc/self/fd"]);
     assert_eq!(launched, plain);
 }
 
@@ -465,4 +472,43 @@ fn a_supervisor_that_is_told_to_end_between_two_tries_ends() {
     send(&child, libc::SIGTERM);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
     assert_eq!(requests.try_iter().count(), 1);
+}
+
+#[test]
+fn what_the_terminal_sends_to_all_is_not_passed_on_once_more() {
+    let (server, _requests) = granting(grant());
+    let (mut master, slave) = terminal();
+    let script = "trap 'echo [interrupted]' INT; echo ready; while :; do sleep 0.05; done";
+    let mut command = ctl(&server.socket(), &["launch", "--retries", "3", "--", "sh", "-c", script]);
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+    // SAFETY: plain system calls, which are allowed between fork and exec: the terminal becomes its own.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            libc::ioctl(0, libc::TIOCSCTTY, 0);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut keyboard = master.try_clone().unwrap();
+    let mut shown = String::new();
+    let mut read_until = |shown: &mut String, mark: &str| {
+        let mut buffer = [0; 256];
+        while !shown.contains(mark) {
+            let read = master.read(&mut buffer).unwrap();
+            shown.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+    };
+    read_until(&mut shown, "ready");
+    keyboard.write_all(b"\x03").unwrap();
+    read_until(&mut shown, "[interrupted]");
+    std::thread::sleep(Duration::from_millis(300));
+    send(&child, libc::SIGTERM);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    let mut rest = Vec::new();
+    // A terminal that nobody holds any more gives EIO.
+    let _ = keyboard.read_to_end(&mut rest);
+    let all = shown + std::str::from_utf8(&rest).unwrap();
+    assert_eq!(all.matches("[interrupted]").count(), 1, "{all}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use super::adopt::Target;
-use super::launch;
+use super::{hook, launch, plan, queue};
 use crate::config::Size;
 use crate::host::meminfo;
 
@@ -150,6 +150,26 @@ Examples:
     /// Asks the gate, waits in the queue if it must, and becomes CMD
     #[command(after_help = launch::HELP)]
     Launch(launch::Options),
+
+    /// Who waits for a launch, who was launched, who was refused and why, and what room there is
+    #[command(after_help = queue::HELP)]
+    Queue(queue::Options),
+
+    /// How many agents fit, what heap each gets, when a leak ends it, and what is in the way; works without a daemon
+    #[command(after_help = plan::HELP)]
+    Plan(plan::Options),
+
+    /// What an agent runs before and after its subagents: asks the gate, and tells the daemon
+    #[command(after_help = hook::HELP)]
+    Hook(hook::Hook),
+
+    /// One short line: agents, memory, what is free, findings; for a status line or a prompt
+    #[command(after_help = "\
+Standard input is not read. Without a daemon it says so, and the exit code is 0.
+
+Example, for ~/.claude/settings.json:
+  \"statusLine\": {\"type\": \"command\", \"command\": \"watchdogctl statusline\"}")]
+    Statusline,
 
     /// Marks a process or a session as meant to stay: it is never an orphan again
     #[command(after_help = "\

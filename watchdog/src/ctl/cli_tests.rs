@@ -58,6 +58,10 @@ fn help_of_the_whole() {
       history     What happened, as far back as it is remembered: sessions, findings, deaths, actions
       postmortem  The last minutes before the host or the daemon went down: who grew, who was left behind, what was killed
       launch      Asks the gate, waits in the queue if it must, and becomes CMD
+      queue       Who waits for a launch, who was launched, who was refused and why, and what room there is
+      plan        How many agents fit, what heap each gets, when a leak ends it, and what is in the way; works without a daemon
+      hook        What an agent runs before and after its subagents: asks the gate, and tells the daemon
+      statusline  One short line: agents, memory, what is free, findings; for a status line or a prompt
       adopt       Marks a process or a session as meant to stay: it is never an orphan again
       explain     Why a process or a session died, or why it was found
       replay      Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
@@ -292,6 +296,107 @@ fn help_of_launch() {
       watchdogctl launch --no-wait --json -- claude -p 'fix it' 2> refusal.json
       watchdogctl launch --retries 3 --backoff 10s -- claude -p 'fix it'
     ");
+}
+
+#[test]
+fn help_of_queue() {
+    insta::assert_snapshot!(help(&["queue"]), @r"
+    Who waits for a launch, who was launched, who was refused and why, and what room there is
+
+    Usage: watchdogctl queue [OPTIONS]
+
+    Options:
+          --cancel <PID>   Takes the launch of this process out of the queue; it ends with exit code 75
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    Those who wait stand in the order in which they will be served. EXPECTED is what is set aside for a launch. Of other
+    users' launches only root sees more than the numbers.
+
+    Examples:
+      watchdogctl queue
+      watchdogctl queue --cancel 41231
+      watchdogctl queue --json | jq '.room.free_bytes'
+    ");
+}
+
+#[test]
+fn help_of_plan() {
+    insta::assert_snapshot!(help(&["plan"]), @r"
+    How many agents fit, what heap each gets, when a leak ends it, and what is in the way; works without a daemon
+
+    Usage: watchdogctl plan [OPTIONS]
+
+    Options:
+          --agents <N>      So many agents; otherwise as many as fit
+          --socket <PATH>   The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json            Print exactly one JSON document (with --follow: one a line) instead of text for people
+          --profile <P>     Agents of this profile: what its past sessions peaked at is used
+          --memory <SIZE>   What one agent takes with its helpers, such as 700MiB
+          --leak <RATE>     How fast one agent leaks, such as 50MiB/m or 1GiB/h
+          --hosts <SIZE,…>  Hosts with so much memory, instead of this one
+      -h, --help            Print help
+
+    What one agent takes is --memory, or what the profile's past sessions peaked at, or 512MiB. The room is what the gate
+    would grant from; without a daemon it is what is available less 10 %; of --hosts, which are taken to be empty, it is all
+    but 10 %. A heap gets its share less what is not heap: a quarter, 160 MiB at least. A leak is counted from the moment at
+    which every agent has what it is expected to take. The exit code is 1 when not all fit.
+
+    Examples:
+      watchdogctl plan
+      watchdogctl plan --agents 20 --profile claude-code --leak 50MiB/h
+      watchdogctl plan --agents 40 --memory 700MiB --hosts 15GiB,15GiB,5GiB
+    ");
+}
+
+#[test]
+fn help_of_hook() {
+    insta::assert_snapshot!(help(&["hook"]), @r"
+    What an agent runs before and after its subagents: asks the gate, and tells the daemon
+
+    Usage: watchdogctl hook [OPTIONS] <AGENT>
+
+    Arguments:
+      <AGENT>  The agent that runs it [possible values: claude-code, gemini-cli]
+
+    Options:
+          --print-settings  Print what has to be merged into the agent's settings, and do nothing else
+          --socket <PATH>   The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json            Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help            Print help
+
+    Before a subagent starts the gate is asked. If there is no room, the agent is told so, with the reason and when to try
+    again; otherwise nothing is said, so that the agent's own rules for permissions hold. After it, and at the end of the
+    session, the daemon is told. Without a daemon, or with an event that makes no sense, the agent goes on: the exit code is
+    always 0.
+
+    Claude Code: to be merged into ~/.claude/settings.json. Gemini CLI: into ~/.gemini/settings.json; every call of a tool
+    that the matcher lets through counts as a subagent, so name your own subagents there.
+
+    Examples:
+      watchdogctl hook claude-code --print-settings
+      watchdogctl hook gemini-cli --print-settings
+    ");
+}
+
+#[test]
+fn help_of_statusline() {
+    insta::assert_snapshot!(help(&["statusline"]), @r#"
+    One short line: agents, memory, what is free, findings; for a status line or a prompt
+
+    Usage: watchdogctl statusline [OPTIONS]
+
+    Options:
+          --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
+      -h, --help           Print help
+
+    Standard input is not read. Without a daemon it says so, and the exit code is 0.
+
+    Example, for ~/.claude/settings.json:
+      "statusLine": {"type": "command", "command": "watchdogctl statusline"}
+    "#);
 }
 
 #[test]

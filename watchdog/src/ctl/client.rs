@@ -60,6 +60,12 @@ impl Client {
         Self { socket, patience: PATIENCE }
     }
 
+    /// The same daemon, waited for no longer than this.
+    #[must_use]
+    pub(crate) fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     /// The path of the socket.
     #[must_use]
     pub(crate) fn socket(&self) -> &Path {

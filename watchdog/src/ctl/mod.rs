@@ -13,12 +13,16 @@ mod explain;
 mod failure;
 mod findings;
 mod history;
+mod hook;
 mod launch;
 mod output;
+mod plan;
 mod postmortem;
+mod queue;
 mod replay;
 mod show;
 mod status;
+mod statusline;
 mod tree;
 
 use std::process::ExitCode;
@@ -67,6 +71,10 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
             return wait(history::run(&client, state_dir, wanted, output));
         }
         Command::Postmortem { boot, state_dir } => wait(postmortem::run(&client, state_dir, *boot, output))?,
+        Command::Queue(options) => wait(queue::run(&client, options, output))?,
+        Command::Plan(options) => return plan::run(&client, options, output),
+        Command::Hook(hook) => hook::run(client, hook, output)?,
+        Command::Statusline => statusline::run(client, output)?,
         Command::Launch(options) => return Ok(launch::run(&client, cli.json, options)),
         Command::Adopt { target } => wait(adopt::run(&client, *target, output))?,
         Command::Explain { target } => wait(explain::run(&client, *target, output))?,

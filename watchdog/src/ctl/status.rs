@@ -4,17 +4,22 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::Output;
 use super::show::{Ink, Screen, age, count, size, span, visible};
-use crate::api::{HistoryState, Status};
+use crate::api::{HistoryState, Queue, Status};
 
 pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let answer = client.get::<Status>("/v1/status").await?;
-    output.show(&answer.text, |screen| render(&answer.document, screen))
+    // A daemon that has no gate yet is as good as one that has.
+    let queue = match output.json {
+        true => None,
+        false => client.get::<Queue>("/v1/queue").await.ok().map(|answer| answer.document),
+    };
+    output.show(&answer.text, |screen| render(&answer.document, queue.as_ref(), screen))
 }
 
 /// What each line is about stands in a column of this width.
 const LABEL: usize = 11;
 
-fn render(status: &Status, screen: &Screen) -> String {
+fn render(status: &Status, queue: Option<&Queue>, screen: &Screen) -> String {
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         let label = screen.paint(Ink::Faint, format!("{label:LABEL$}"));
@@ -51,8 +56,15 @@ fn render(status: &Status, screen: &Screen) -> String {
         (None, _) => "not known: the kernel gives no pressure (PSI)".into(),
     };
     line("pressure", &pressure);
+    if let Some(queue) = queue {
+        let (run, wait) = (queue.leases.len(), queue.waiting.len() as u64);
+        let waiting = alarm(wait, format!("{wait} waiting"), screen);
+        line("gate", &format!("{run} launched, {waiting}, room for {}", size(queue.room.free_bytes)));
+    }
     if status.breaker_open {
-        line("breaker", &screen.paint(Ink::Bad, "open: launches are refused while the host is short of memory"));
+        let why = queue.map(|queue| &queue.breaker.detail).filter(|detail| !detail.is_empty());
+        let why = why.map_or("launches are refused while the host is short of memory".into(), |why| visible(why));
+        line("breaker", &screen.paint(Ink::Bad, format!("open: {why}")));
     }
     let lost = format!("{} lost, {}", status.lost_events, count(status.reconciles, "reconcile", "reconciles"));
     if let Some(history) = &status.history {
@@ -108,12 +120,12 @@ fn reasons(status: &Status) -> Vec<(&'static str, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::show::testing::{coloured, plain};
-    use super::*;
-    use crate::api::{Capability, Counts, Host, Tracking};
+pub(super) mod testing {
+    //! Two daemons.
 
-    fn healthy() -> Status {
+    use crate::api::{Capability, Counts, HistoryState, Host, Status, Tracking};
+
+    pub(in crate::ctl) fn healthy() -> Status {
         Status {
             version: "0.1.0".into(),
             pid: 812,
@@ -151,7 +163,7 @@ mod tests {
         }
     }
 
-    fn in_trouble() -> Status {
+    pub(in crate::ctl) fn in_trouble() -> Status {
         let mut status = healthy();
         status.degraded = true;
         status.tracking.kernel_events = false;
@@ -170,10 +182,19 @@ mod tests {
         });
         status
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::testing::busy;
+    use super::super::show::testing::{coloured, plain};
+    use super::testing::{healthy, in_trouble};
+    use super::*;
+    use crate::api::Capability;
 
     #[test]
     fn a_healthy_daemon_in_a_dozen_lines() {
-        insta::assert_snapshot!(render(&healthy(), &plain()), @r"
+        insta::assert_snapshot!(render(&healthy(), None, &plain()), @r"
         daemon       agent-watchdog 0.1.0, pid 812, up 2h 5m
         tracking     by kernel events; close watch off
         sessions     3 running, 0 orphaned
@@ -190,7 +211,7 @@ mod tests {
 
     #[test]
     fn trouble_is_said_aloud() {
-        insta::assert_snapshot!(render(&in_trouble(), &plain()), @r"
+        insta::assert_snapshot!(render(&in_trouble(), None, &plain()), @r"
         daemon       agent-watchdog 0.1.0, pid 812, up 2h 5m
         tracking     degraded, by looking at /proc: short-lived processes are missed; close watch off
         sessions     3 running, 1 orphaned
@@ -209,24 +230,35 @@ mod tests {
     }
 
     #[test]
+    fn the_gate_has_a_line_and_the_breaker_its_reason() {
+        let text = render(&in_trouble(), Some(&busy()), &plain());
+        for line in [
+            "gate         1 launched, 1 waiting, room for 1.8 GiB\n",
+            "breaker      open: 83 % of the memory is in use\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+
+    #[test]
     fn what_a_sound_daemon_does_without_is_only_named() {
         let mut status = healthy();
         for name in ["lsm", "swap"] {
             status.capabilities.push(Capability { name: name.into(), on: false, ..status.capabilities[0].clone() });
         }
-        let text = render(&status, &plain());
+        let text = render(&status, None, &plain());
         let last = text.lines().last().unwrap();
         assert_eq!(last, "off          lsm, swap: `watchdogctl doctor` says what that costs and what to do");
     }
 
     #[test]
     fn colours_only_add_to_the_text() {
-        let text = render(&in_trouble(), &coloured());
+        let text = render(&in_trouble(), None, &coloured());
         assert!(text.contains("\x1b[33m1 orphaned\x1b[0m"), "{text:?}");
         let mut bare = text;
         for code in ["0", "1", "2", "31", "32", "33"] {
             bare = bare.replace(&format!("\x1b[{code}m"), "");
         }
-        assert_eq!(bare, render(&in_trouble(), &plain()));
+        assert_eq!(bare, render(&in_trouble(), None, &plain()));
     }
 }

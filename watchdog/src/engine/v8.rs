@@ -112,6 +112,7 @@ mod tests {
     #[case::unlimited("/usr/bin/node", &["node", "--max-old-space-size=0", "/x/a.js"], None)]
     #[case::no_number("/usr/bin/node", &["node", "--max-old-space-size=lots", "/x/a.js"], None)]
     #[case::too_large_a_share("/usr/bin/node", &["node", "--max-old-space-size-percentage=101", "a.js"], None)]
+    #[case::what_env_is_given("/usr/bin/env", &["env", "--max-old-space-size=200", "node", "/x/a.js"], None)]
     #[case::another_engine("/usr/bin/bun", &["bun", "--max-old-space-size=200", "/x/a.js"], None)]
     #[case::a_native_agent("/opt/claude/versions/2.1.170", &["claude", "--max-old-space-size=4096"], None)]
     fn node_states_its_limit_before_the_script(#[case] path: &str, #[case] argv: &[&str], #[case] mib: Option<u64>) {

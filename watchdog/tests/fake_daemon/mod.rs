@@ -1,4 +1,5 @@
 //! A socket at which something answers as the daemon would, or as it never would.
+#![allow(dead_code, reason = "each test program uses its own part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -67,17 +67,18 @@ impl<'a> Asking<'a> {
     /// # Errors
     /// When the daemon was not there from the beginning, or says that the request can never be granted.
     pub(super) async fn decide(mut self) -> Result<Decision, Failure> {
+        let outcome = self.ask_until_answered().await;
+        self.progress.clear();
+        outcome
+    }
+
+    async fn ask_until_answered(&mut self) -> Result<Decision, Failure> {
         loop {
-            let outcome = self.ask().await;
-            let failure = match outcome {
-                Ok(decision) => {
-                    self.progress.clear();
-                    return Ok(decision);
-                }
+            let failure = match self.ask().await {
+                Ok(decision) => return Ok(decision),
                 Err(failure) => failure,
             };
             if let Some(decision) = self.bear(failure).await? {
-                self.progress.clear();
                 return Ok(decision);
             }
         }

@@ -274,9 +274,9 @@ impl<'a> Program<'a> {
         Some(&inside[..end]).filter(|package| *package != ".bin")
     }
 
-    /// node runs it, and with node V8.
+    /// node runs it, and with node V8; behind `env` it does not yet.
     pub(crate) fn runs_on_node(&self) -> bool {
-        self.runtime == Some(Runtime::Node)
+        self.runtime == Some(Runtime::Node) && base_name(self.path) != "env"
     }
 
     /// The n-th argument, or nothing.
