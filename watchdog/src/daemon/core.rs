@@ -1,23 +1,25 @@
 //! The engine with what stands closest to it: it counts what the engine is told, writes the journal that it asks for, and
 //! answers requests. No input or output but two clocks and the names of users; what else the engine asks for is handed on.
 
+mod gate;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::chronicle::{self, Chronicle};
-use super::clients::{Answer, Clients, Ticket};
+use super::clients::Clients;
 use super::historian::Historian;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
 use super::recorder::Recorder;
-use super::request::{AdoptError, CancelError, NoProfile, Reply, Request};
-use crate::api::{Adopted, Cancelled, Capability, LaunchUpdate, Status, SubagentAnswer, Subject, Tracking, Waiting};
+use super::request::{AdoptError, Reply, Request};
+use crate::api::{Adopted, Capability, Status, SubagentAnswer, Subject, Tracking};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
-use crate::engine::gate::{GateRecord, Granted, Launch, Obstacle, Refused, SubagentDecision, Waits, Withdrawal};
+use crate::engine::gate::Withdrawal;
 use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input, KernelEvent};
 use crate::engine::view::{Naming, Viewer};
@@ -65,7 +67,7 @@ impl Core {
             chronicle: Chronicle::new(history),
             clients: Clients::default(),
             subagent: None,
-            profiles: names(&config),
+            profiles: gate::names(&config),
             engine: Engine::new(config),
             metrics,
             users: RefCell::default(),
@@ -194,7 +196,7 @@ impl Core {
                 }
                 self.journal.resize(config.daemon.journal_events);
                 self.chronicle.reconfigure(&config);
-                self.profiles = names(&config);
+                self.profiles = gate::names(&config);
                 let mut asked = Vec::new();
                 self.engine.reconfigure(now, config, &mut asked);
                 self.absorb(asked, None, effects);
@@ -215,7 +217,7 @@ impl Core {
                 }
                 Effect::Subagent(decision) => {
                     if let Some(reply) = self.subagent.take() {
-                        drop(reply.send(subagent_answer(decision)));
+                        drop(reply.send(gate::subagent_answer(decision)));
                     }
                 }
                 Effect::EndUngated(process) => {
@@ -229,91 +231,6 @@ impl Core {
                 other => effects.push(other),
             }
         }
-    }
-
-    fn launch(
-        &mut self,
-        now: BootTime,
-        launch: Box<Launch>,
-        reply: Reply<Result<Ticket, NoProfile>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some(name) = launch.profile.as_ref().filter(|name| !self.profiles.contains(*name)) {
-            let known = self.profiles.iter().cloned().collect();
-            drop(reply.send(Err(NoProfile { name: name.clone(), known })));
-            return;
-        }
-        let ticket = self.clients.enter(launch.process);
-        let number = ticket.number;
-        if reply.send(Ok(ticket)).is_err() {
-            self.clients.left(launch.process, number);
-            return;
-        }
-        self.tell(now, Input::Launch(launch), effects);
-    }
-
-    fn cancel(
-        &mut self,
-        now: BootTime,
-        viewer: Viewer,
-        pid: u32,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Cancelled, CancelError> {
-        let (process, owner) = self.engine.waiting(Pid(pid)).ok_or(CancelError::NobodyWaits(pid))?;
-        if !viewer.sees(owner) {
-            return Err(CancelError::NotYours);
-        }
-        self.tell(now, Input::Withdraw(process, Withdrawal::Cancelled), effects);
-        Ok(Cancelled { pid })
-    }
-
-    /// A launch was granted: it is counted, and the way to its client is given, if there is one.
-    pub(super) fn granted(&mut self, granted: &Granted) -> Option<Answer> {
-        let client = self.clients.leave(granted.lease.process);
-        self.metrics.granted(self.label(&granted.lease.profile), granted.waited);
-        client
-    }
-
-    /// Tells a client that its launch is refused.
-    pub(super) fn refused(&mut self, refused: Refused) {
-        let Refused { process, uid, profile, obstacle } = refused;
-        self.metrics.launch_refused(self.label(&profile), obstacle.reason);
-        let Some(client) = self.clients.leave(process) else { return };
-        let viewer = if uid == Uid::ROOT { Viewer::Root } else { Viewer::User(uid) };
-        let Obstacle { reason, detail, bound, holders, retry_after } = obstacle;
-        let holders = self.with_naming(|engine, naming| engine.occupants(&holders, viewer, naming));
-        let retry_after_seconds = retry_after.map(|span| span.as_secs_f64());
-        client.give(LaunchUpdate::Refused(crate::api::Refused {
-            granted: false,
-            reason,
-            detail,
-            retry_after_seconds,
-            bound,
-            holders,
-        }));
-    }
-
-    /// Tells a client where it stands.
-    pub(super) fn waits(&self, waits: Waits) {
-        let Waits { process, position, obstacle, estimate } = waits;
-        let Obstacle { reason, detail, bound: _, holders: _, retry_after: _ } = obstacle;
-        let estimate_seconds = estimate.map(|span| span.as_secs_f64());
-        self.clients.tell(process, LaunchUpdate::Waiting(Waiting { position, reason, detail, estimate_seconds }));
-    }
-
-    /// The session that a process is in.
-    pub(super) fn session_of(&self, process: ProcessId) -> Option<SessionId> {
-        self.engine.session_of(process)
-    }
-
-    /// What the gate knows now, for a file that is to be written anew.
-    pub(super) fn gate_records(&self) -> Vec<GateRecord> {
-        self.engine.gate_records()
-    }
-
-    /// A profile as metrics name it: a lease may be of one that is configured no more.
-    fn label<'a>(&self, profile: &'a str) -> &'a str {
-        if self.profiles.contains(profile) { profile } else { "other" }
     }
 
     fn record(&mut self, entry: &JournalEntry, subject: Option<(ProcessId, Uid)>) {
@@ -416,24 +333,6 @@ impl Core {
     fn with_naming<T>(&self, look: impl FnOnce(&Engine, &Naming<'_>) -> T) -> T {
         let user = |uid| self.users.borrow_mut().name(uid);
         look(&self.engine, &Naming { boot: clock::boot_wall_time(), user: &user })
-    }
-}
-
-/// The names of the profiles that there are.
-fn names(config: &Config) -> BTreeSet<String> {
-    config.profiles.iter().map(|profile| profile.name.clone()).collect()
-}
-
-fn subagent_answer(decision: SubagentDecision) -> SubagentAnswer {
-    let SubagentDecision { obstacle, session, running, max_subagents } = decision;
-    SubagentAnswer {
-        allowed: obstacle.is_none(),
-        reason: obstacle.as_ref().map(|obstacle| obstacle.reason),
-        retry_after_seconds: obstacle.as_ref().and_then(|obstacle| obstacle.retry_after).map(|span| span.as_secs_f64()),
-        detail: obstacle.map(|obstacle| obstacle.detail).unwrap_or_default(),
-        running,
-        max_subagents,
-        session: session.map(|session| session.0),
     }
 }
 

@@ -97,7 +97,9 @@ async fn attend(
     lines: mpsc::Sender<Bytes>,
 ) {
     let process = launch.process;
-    let ticket = match asker.ask(|reply| Request::Launch(Box::new(launch), reply)).await {
+    // A crowd that comes at once waits for its turn, however long that takes: each would only come again.
+    let asked = asker.ask_until(lines.closed(), |reply| Request::Launch(Box::new(launch), reply)).await;
+    let ticket = match asked {
         Ok(Ok(ticket)) => ticket,
         refused => {
             let refusal = match refused {

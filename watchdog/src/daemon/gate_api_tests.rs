@@ -224,14 +224,36 @@ async fn a_client_that_goes_away_while_it_waits_gives_up_its_place_at_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_before_it_is_answered_gives_up_its_place_too() {
+async fn a_client_that_goes_away_before_the_gate_hears_of_it_never_gets_a_place() {
     let mut fixture = Fixture::start();
     let client = fixture.ask_for(&claude()).await;
     let Request::Launch(launch, reply) = fixture.next().await else { panic!("no launch") };
     drop(client);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    reply.send(Ok(fixture.clients.enter(launch.process))).unwrap();
-    assert_eq!(fixture.left().await, launch.process);
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while !reply.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("nobody takes the answer any more");
+    assert!(reply.send(Ok(fixture.clients.enter(launch.process))).is_err());
+    fixture.nobody_asks().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_at_the_moment_of_the_answer_gives_up_its_place() {
+    let mut fixture = Fixture::start();
+    for _ in 0..20 {
+        let client = fixture.ask_for(&claude()).await;
+        let Request::Launch(launch, reply) = fixture.next().await else { panic!("no launch") };
+        drop(client);
+        tokio::task::yield_now().await;
+        // Either nobody takes the answer, or whoever took it tells that it has gone.
+        if reply.send(Ok(fixture.clients.enter(launch.process))).is_ok() {
+            assert_eq!(fixture.left().await, launch.process);
+        }
+    }
+    fixture.nobody_asks().await;
 }
 
 #[tokio::test]

@@ -145,4 +145,28 @@ impl Asker {
         };
         tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer))
     }
+
+    /// Asks, and waits for the answer until the one for whom it is asked has gone. An answer that was given by then is given;
+    /// later whoever answers learns that nobody takes it.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn ask_until<T>(
+        &self,
+        gone: impl Future<Output = ()>,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, NoAnswer> {
+        tokio::pin!(gone);
+        let (reply, mut answer) = oneshot::channel();
+        tokio::select! {
+            sent = self.requests.send(request(reply)) => sent.map_err(|_| NoAnswer)?,
+            () = &mut gone => return Err(NoAnswer),
+        }
+        tokio::select! {
+            answer = &mut answer => return answer.map_err(|_| NoAnswer),
+            () = gone => {}
+        }
+        answer.close();
+        answer.try_recv().map_err(|_| NoAnswer)
+    }
 }

@@ -1,8 +1,10 @@
 use std::path::Path;
+use std::process::Command;
 
 use rstest::rstest;
 
 use super::*;
+use crate::host::testing::{Subject, eventually};
 use crate::host::this_process;
 
 /// A directory that looks like a hierarchy; the files of a new cgroup are the kernel's to make, so tests make them.
@@ -168,4 +170,31 @@ fn cgroups_of_sessions_are_found_wherever_they_are_and_removed_when_empty() {
     assert_eq!(cgroups.remove(mine).unwrap(), Removal::Gone);
     assert_eq!(cgroups.remove(mine).unwrap(), Removal::Gone, "once more is no error");
     assert!(Path::new(&hierarchy.path("/user.slice/other")).exists());
+}
+
+#[test]
+fn in_the_kernels_own_hierarchy_a_process_is_moved_and_seen_and_its_cgroup_goes_after_it() {
+    let cgroups = SessionCgroups::new(Cgroups::of_host());
+    let mut subject = Subject::spawn(Command::new("sleep").arg("1000"));
+    let root = subject.process;
+    let Some(own) = cgroups.cgroups.path_of(root.pid).unwrap() else { panic!("it lives") };
+    let path = below(beside(&own), &name(root));
+    match cgroups.fill(&path, root, Limits::default()) {
+        Ok(moved) => assert!(moved),
+        Err(error) => {
+            eprintln!("skipped: this test may not make cgroups here: {error}");
+            let _ = cgroups.remove(&path);
+            return;
+        }
+    }
+    assert_eq!(cgroups.cgroups.path_of(root.pid).unwrap().as_deref(), Some(path.as_str()));
+    assert_eq!(cgroups.members(&path).unwrap(), Some(vec![root.pid]));
+    assert!(cgroups.find().unwrap().contains(&(root, path.clone())));
+    let again = cgroups.confine(root, &MEMORY);
+    assert_eq!(again.cgroup.as_deref(), Some(path.as_str()), "who has one keeps it");
+    assert_eq!(cgroups.remove(&path).unwrap(), Removal::Busy);
+    subject.child().kill().unwrap();
+    subject.child().wait().unwrap();
+    eventually("it is empty", || cgroups.remove(&path).unwrap() == Removal::Gone);
+    assert_eq!(cgroups.members(&path).unwrap(), None);
 }

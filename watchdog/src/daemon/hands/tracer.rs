@@ -18,6 +18,8 @@ use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
 use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 
+/// Orders that are carried out one after the other before anything that is due gets its turn.
+const STREAK: usize = 64;
 /// The time between two looks at the counters of lost records.
 const LOST_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -123,7 +125,10 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
     loop {
         let due = hand.next_lost.min(hand.next_host).min(hand.next_sample);
         let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Ok(order) => hand.carry_out(order),
+            // Those that wait go before what is due: somebody may wait for a launch behind them.
+            Ok(order) => {
+                std::iter::once(order).chain(orders.try_iter().take(STREAK)).try_for_each(|order| hand.carry_out(order))
+            }
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Ended),
         };

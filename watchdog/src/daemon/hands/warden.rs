@@ -201,3 +201,75 @@ pub(in crate::daemon) fn grant(granted: &Granted, confinement: &Confinement) -> 
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::daemon::clients::Clients;
+    use crate::engine::gate::Bounds;
+    use crate::engine::id::{BootTime, SessionId, Ticks, Uid};
+    use crate::host::testing::{Subject, eventually};
+
+    /// A warden at work, until its orders end.
+    fn at_work() -> (deeds::Sender<Deed>, mpsc::Receiver<Report>) {
+        let (deeds, orders) = deeds::channel();
+        let (reports, inbox) = mpsc::channel(16);
+        std::thread::spawn(move || run(&orders, reports));
+        (deeds, inbox)
+    }
+
+    fn sleeper() -> Subject {
+        Subject::spawn(Command::new("sleep").arg("1000"))
+    }
+
+    fn granted(process: ProcessId, cgroup: bool) -> Granted {
+        let (profile, uid) = ("claude-code".to_owned(), Uid(1000));
+        Granted {
+            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2) },
+            session: SessionId(3),
+            waited: Duration::from_millis(1_500),
+            environment: BTreeMap::new(),
+            oom_score_adj: 300,
+            limits: Bounds { max_memory: Some(Bytes(4)), max_helpers: None, max_depth: Some(5), cgroup },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_is_told_of_its_grant_and_the_engine_of_what_became_of_the_cgroup() {
+        let (deeds, mut reports) = at_work();
+        // Nobody has this pid, so that no cgroup is made on any host.
+        let process = ProcessId { pid: crate::engine::id::Pid(u32::MAX), start_time: Ticks(1) };
+        let mut clients = Clients::default();
+        for cgroup in [false, true] {
+            let mut updates = clients.enter(process).updates;
+            let client = clients.leave(process);
+            let admission = Admission { granted: granted(process, cgroup), client };
+            deeds.send(Deed::Admit(Box::new(admission))).unwrap();
+            updates.changed().await.unwrap();
+            let Some(LaunchUpdate::Granted(grant)) = updates.borrow().clone() else { panic!("no grant") };
+            assert_eq!((grant.session, grant.memory_bytes, grant.waited_seconds), (3, 2, 1.5));
+            assert_eq!((grant.limits.max_memory_bytes, grant.limits.max_depth), (Some(4), Some(5)));
+            assert_eq!(grant.limits.cgroup, None);
+            assert_eq!(grant.limits.cgroup_problem.is_some(), cgroup, "why there is none, where one was wanted");
+        }
+        let Some(Report::Input(Input::Confined(session, confinement))) = reports.recv().await else {
+            panic!("nothing was told")
+        };
+        assert_eq!((session, confinement.cgroup), (SessionId(3), None));
+        drop(deeds);
+        assert!(reports.recv().await.is_none(), "of a session without a cgroup there is nothing to tell");
+    }
+
+    #[test]
+    fn exactly_the_process_that_was_meant_is_ended() {
+        let (deeds, _reports) = at_work();
+        let (mut meant, mut spared) = (sleeper(), sleeper());
+        let successor = ProcessId { start_time: Ticks(spared.process.start_time.0 + 1), ..spared.process };
+        deeds.send(Deed::End(successor)).unwrap();
+        deeds.send(Deed::End(meant.process)).unwrap();
+        eventually("it is dead", || meant.child().try_wait().unwrap().is_some());
+        assert!(spared.child().try_wait().unwrap().is_none());
+    }
+}
