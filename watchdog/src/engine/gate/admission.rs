@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::line::{Order, Waiter};
-use super::{ESTIMATE_BY, Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, Waits, learned};
+use super::{Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, Waits, learned};
 use crate::api::{ProcessKind, RefusalReason};
 use crate::config::Rate;
 use crate::engine::effect::Effect;
@@ -287,11 +287,17 @@ impl Step<'_> {
     /// The queue has no room for one that would have to wait, as is known without a closer look.
     pub(super) fn queue_is_full(&self, launch: &Launch) -> Option<Obstacle> {
         let engine = &*self.engine;
-        let full = engine.gate.line.len() >= engine.config.gate.max_queue;
+        let full = self.no_room_for(launch.uid);
         // While nobody may pass, nobody has to be asked.
         let shut = engine.gate.breaker.open().is_some()
             || engine.config.gate.max_sessions.is_some_and(|max| engine.gate.leases.len() >= max as usize);
         (full && shut && launch.waits).then(|| self.full())
+    }
+
+    /// The queue has no room for one more of this user: the last tenth of it is not for who has all the rest.
+    pub(super) fn no_room_for(&self, uid: Uid) -> bool {
+        let (line, max) = (&self.engine.gate.line, self.engine.config.gate.max_queue);
+        line.len() >= max || (uid != Uid::ROOT && line.of_user(uid) >= max - max / 10)
     }
 
     pub(super) fn full(&self) -> Obstacle {
@@ -344,11 +350,12 @@ impl Step<'_> {
 }
 
 impl Gate {
-    /// How long it takes on average until one more is granted.
+    /// How long it takes on average until one more of those who wait is granted.
     pub(super) fn pace(&self, now: BootTime) -> Option<Duration> {
-        let last: Vec<BootTime> = self.recent.iter().rev().take(ESTIMATE_BY).map(|lease| lease.granted).collect();
-        let (first, count) = (*last.last()?, u32::try_from(last.len()).ok()?);
-        (count >= 2).then(|| now.since(first) / count)
+        let (first, last) = (*self.served.front()?, *self.served.back()?);
+        let gaps = u32::try_from(self.served.len()).ok()?.checked_sub(1).filter(|gaps| *gaps > 0)?;
+        // While nothing is granted the pace slackens.
+        Some((last.since(first) / gaps).max(now.since(first) / (gaps + 1)))
     }
 
     /// What was granted and has not shown.

@@ -59,10 +59,10 @@ impl Step<'_> {
             obstacle: None,
             told: None,
         };
+        let full = self.no_room_for(waiter.launch.uid);
         let number = self.engine.gate.line.push(waiter);
         self.decide();
         let Some(waiter) = self.engine.gate.line.get(number) else { return };
-        let full = self.engine.gate.line.len() > self.engine.config.gate.max_queue;
         if waits && !full {
             let launch = Box::new(waiter.launch.clone());
             self.effect(Effect::Remember(GateRecord::Queued { at: self.now, launch }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{Bounds, GateRecord, Granted, Held, Launch, Lease, Withdrawal, learned};
+use super::{Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, Withdrawal, learned};
 use crate::api::ProcessKind;
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening};
@@ -24,6 +24,13 @@ impl Step<'_> {
         let lease = Lease { process, profile: profile.clone(), uid, granted: self.now, expected };
         self.engine.gate.line.served(uid, self.now);
         self.engine.gate.recent.push_back(lease.clone());
+        if self.now > queued {
+            let served = &mut self.engine.gate.served;
+            served.push_back(self.now);
+            if served.len() > ESTIMATE_BY {
+                served.pop_front();
+            }
+        }
         let held =
             Held { lease: lease.clone(), session: None, shown: Bytes(0), cgroup: cgroup.map(|limit| limit.path) };
         self.engine.gate.leases.insert(process, held);

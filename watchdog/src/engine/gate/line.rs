@@ -1,10 +1,12 @@
 //! Who waits, and who goes next.
 //!
 //! Of one user, the higher priority goes first, then whoever came earlier; a minute of waiting is worth one step of priority, so
-//! that nobody waits for ever behind those who came later. Between users, what counts is the priority of the first of each,
-//! with the time since that user last got something; then who has fewer sessions; then whose turn is longer ago; then who came
-//! earlier. So a user with five hundred launches holds up another's one for a turn, not for five hundred.
+//! that nobody waits for ever behind those who came later. Between users, what counts is the priority of the first of each
+//! (one above 0 only if it is root's), with the time since that user last got something; then who has fewer sessions; then
+//! whose turn is longer ago; then who came earlier. So a user with five hundred launches holds up another's one for a turn,
+//! not for five hundred.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub(super) struct Waiter {
 pub(super) struct Line {
     waiters: BTreeMap<u64, Waiter>,
     by_process: BTreeMap<ProcessId, u64>,
+    by_user: BTreeMap<Uid, usize>,
     last: u64,
     /// When each user last got something.
     turns: BTreeMap<Uid, BootTime>,
@@ -46,6 +49,11 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// How many of this user wait.
+    pub(super) fn of_user(&self, uid: Uid) -> usize {
+        self.by_user.get(&uid).copied().unwrap_or(0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -76,6 +84,7 @@ impl Line {
     pub(super) fn push(&mut self, waiter: Waiter) -> u64 {
         self.last += 1;
         self.by_process.insert(waiter.launch.process, self.last);
+        *self.by_user.entry(waiter.launch.uid).or_default() += 1;
         self.waiters.insert(self.last, waiter);
         self.last
     }
@@ -83,6 +92,12 @@ impl Line {
     pub(super) fn remove(&mut self, number: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&number)?;
         self.by_process.remove(&waiter.launch.process);
+        if let Entry::Occupied(mut count) = self.by_user.entry(waiter.launch.uid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         Some(waiter)
     }
 
@@ -93,8 +108,8 @@ impl Line {
 
     /// Lets go of users who have waited for nothing for a while.
     pub(super) fn forget_turns(&mut self, now: BootTime) {
-        let (waiters, by) = (&self.waiters, now.minus(AGING * 300));
-        self.turns.retain(|uid, turn| *turn > by || waiters.values().any(|waiter| waiter.launch.uid == *uid));
+        let (waiting, by) = (&self.by_user, now.minus(AGING * 300));
+        self.turns.retain(|uid, turn| *turn > by || waiting.contains_key(uid));
     }
 
     /// The order in which they go from now on, when each user has so many sessions.
@@ -110,7 +125,7 @@ impl Line {
                 (std::cmp::Reverse(aged(candidate.priority, now.since(candidate.queued))), candidate.number)
             });
             let (running, turn) = (running.get(&uid).copied().unwrap_or(0), self.turns.get(&uid).copied());
-            User { waiting: waiting.into(), running, turn: turn.unwrap_or_default() }
+            User { uid, waiting: waiting.into(), running, turn: turn.unwrap_or_default() }
         });
         Order { now, users: users.collect() }
     }
@@ -125,6 +140,7 @@ struct Candidate {
 
 #[derive(Debug)]
 struct User {
+    uid: Uid,
     waiting: VecDeque<Candidate>,
     running: usize,
     turn: BootTime,
@@ -143,7 +159,12 @@ impl Order {
         let heads = self.users.iter().enumerate().filter_map(|(user, line)| Some((user, line, line.waiting.front()?)));
         let best = heads.min_by_key(|(_, line, head)| {
             let waited = self.now.since(head.queued.max(line.turn));
-            (std::cmp::Reverse(aged(head.priority, waited)), line.running, line.turn, head.number)
+            (
+                std::cmp::Reverse(aged(among_users(line.uid, head.priority), waited)),
+                line.running,
+                line.turn,
+                head.number,
+            )
         });
         best.map(|(user, _, head)| (user, head.number))
     }
@@ -174,6 +195,11 @@ impl Iterator for Order {
         self.granted(user);
         Some(number)
     }
+}
+
+/// What a priority is worth among users: only root's is above the usual one.
+fn among_users(uid: Uid, priority: i32) -> i32 {
+    if uid == Uid::ROOT { priority } else { priority.min(0) }
 }
 
 /// A priority with what waiting has added to it.

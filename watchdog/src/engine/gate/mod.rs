@@ -230,8 +230,10 @@ const TOLD_AT_ONCE: u64 = 16;
 pub(super) struct Gate {
     line: Line,
     leases: BTreeMap<ProcessId, Held>,
-    /// Grants of late, the oldest first: rates and estimates are made of them.
+    /// Grants of late, the oldest first: rates are made of them.
     recent: VecDeque<Lease>,
+    /// When those were granted that had to wait: the next may take as long.
+    served: VecDeque<BootTime>,
     /// Refusals of late, the oldest first.
     refused: VecDeque<(BootTime, Refused)>,
     breaker: Breaker,

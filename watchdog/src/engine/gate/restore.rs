@@ -1,7 +1,7 @@
 //! What the gate has to know after the daemon was gone.
 
 use super::line::Waiter;
-use super::{ESTIMATE_BY, GateRecord, Held, Launch, Restored};
+use super::{GateRecord, Held, Launch, Restored};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::{Engine, Step};
 
@@ -55,15 +55,13 @@ impl Step<'_> {
         }
     }
 
-    /// Grants that no rate and no estimate is made of any more.
+    /// Grants that no rate is made of any more.
     pub(super) fn forget_old_grants(&mut self) {
         let Engine { gate, config, .. } = &mut *self.engine;
         let rates = config.profiles.iter().filter_map(|profile| profile.bounds.rate).chain(config.gate.rate);
         let longest = rates.map(|rate| rate.period).max().unwrap_or_default();
         let now = self.now;
-        while gate.recent.len() > ESTIMATE_BY
-            && gate.recent.front().is_some_and(|lease| now.since(lease.granted) >= longest)
-        {
+        while gate.recent.front().is_some_and(|lease| now.since(lease.granted) >= longest) {
             gate.recent.pop_front();
         }
     }

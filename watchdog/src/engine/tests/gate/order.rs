@@ -132,3 +132,23 @@ fn the_wait_is_estimated_by_the_last_grants() {
     let estimate = told.estimate.unwrap().as_secs_f64();
     assert!((28.0..=42.0).contains(&estimate), "{estimate} s for two places, of which one is freed every 20 s");
 }
+
+#[test]
+fn nobody_but_root_puts_own_launches_before_those_of_others() {
+    let (mut world, first) = taken();
+    let usual = asks(&mut world, ALICE, 0);
+    let pushy = asks(&mut world, BOB, 100);
+    let root = asks(&mut world, Uid::ROOT, 1);
+    assert_eq!(served(&mut world, first), [root, usual, pushy]);
+}
+
+#[test]
+fn a_user_cannot_fill_the_queue_for_others() {
+    let mut world = roomy(&config_with("max_sessions = 1\nmax_queue = 20"));
+    start(&mut world);
+    let flood: Vec<ProcessId> = (0..30).map(|_| asks(&mut world, ALICE, 0)).collect();
+    assert_eq!(refused(&world, flood[18]), Some(RefusalReason::QueueFull));
+    let others: Vec<ProcessId> = (0..3).map(|_| asks(&mut world, BOB, 0)).collect();
+    assert_eq!(waiting(&world).len(), 20);
+    assert_eq!(others.iter().filter(|other| refused(&world, **other).is_none()).count(), 2);
+}
