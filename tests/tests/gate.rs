@@ -183,6 +183,7 @@ fn those_who_wait_keep_their_order_over_a_restart() {
     let order: Vec<u32> = queue.waiting.iter().map(|waiter| waiter.pid).collect();
     assert_eq!(order, waiting.iter().map(|process| process.pid).collect::<Vec<_>>());
     assert_eq!(queue.leases[0].pid, first.pid, "the daemon knows its leases");
+    assert_eq!(queue.waiting[0].detail, "1 of 1 sessions run", "{queue:#?}");
     stage.kill(first);
     assert_eq!(stage.all_reported("served", 5), waiting);
 }

@@ -282,6 +282,9 @@ pub struct Breaker {
 pub struct Room {
     /// Available memory, with the configured share of free swap.
     pub available_bytes: u64,
+    /// That share.
+    #[serde(default)]
+    pub swap_bytes: u64,
     /// What is kept free.
     pub reserve_bytes: u64,
     /// What was granted and has not shown yet.

@@ -189,6 +189,7 @@ impl Client {
         match status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
+            StatusCode::NOT_FOUND => Failure::Unknown(reason),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Failure::Busy(reason),
             _ => Failure::No(reason),
         }

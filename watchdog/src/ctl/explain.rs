@@ -45,8 +45,8 @@ async fn of_number(client: &Client, number: u32) -> Result<Answer<Explanation>, 
             }
             Ok(process)
         }
-        Err(Failure::No(_)) => match of_session(client, number.into()).await {
-            Err(Failure::No(_)) => Err(Failure::No(format!(
+        Err(Failure::Unknown(_)) => match of_session(client, number.into()).await {
+            Err(Failure::Unknown(_)) => Err(Failure::No(format!(
                 "nothing is known of {number}, neither as a process nor as a session: it was in no session, or it ended too \
                  long ago\n`watchdogctl tree` lists those that live."
             ))),

@@ -14,6 +14,9 @@ pub(crate) enum Failure {
     /// The answer is no: the daemon, or a check on this side, says so in a full sentence.
     #[error("{0}")]
     No(String),
+    /// The daemon knows nothing of what was asked for, and says so in a full sentence.
+    #[error("{0}")]
+    Unknown(String),
     /// The daemon answered, but not in a way that can be understood.
     #[error(
         "the daemon's answer to {request} cannot be used: {why}\n\
@@ -63,7 +66,7 @@ impl Failure {
     #[must_use]
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::No(_) | Self::Answer { .. } | Self::Output(_) => 1,
+            Self::No(_) | Self::Unknown(_) | Self::Answer { .. } | Self::Output(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } => 69,
             Self::Busy(_) => 75,

@@ -59,9 +59,14 @@ fn head(queue: &Queue, screen: &Screen) -> String {
 
 /// What is left, and of what.
 pub(super) fn room(room: &Room) -> String {
-    let Room { available_bytes, reserve_bytes, promised_bytes, free_bytes } = room;
+    let Room { available_bytes, swap_bytes, reserve_bytes, promised_bytes, free_bytes } = room;
     let (available, reserve) = (size(*available_bytes), size(*reserve_bytes));
-    format!("{} ({available} available, {reserve} kept free, {} promised)", size(*free_bytes), size(*promised_bytes))
+    let swap = if *swap_bytes > 0 { format!(", {} of it swap", size(*swap_bytes)) } else { String::new() };
+    format!(
+        "{} ({available} available{swap}, {reserve} kept free, {} promised)",
+        size(*free_bytes),
+        size(*promised_bytes)
+    )
 }
 
 /// Whether it is open, since when, and why.
@@ -216,6 +221,7 @@ pub(super) mod testing {
             },
             room: Room {
                 available_bytes: 3 << 30,
+                swap_bytes: 0,
                 reserve_bytes: 1 << 30,
                 promised_bytes: 188 << 20,
                 free_bytes: (2 << 30) - (188 << 20),

@@ -110,8 +110,11 @@ impl Tracer {
                 Err(source) => return Err(KernelError::Map { map: "GATED", doing: "write", source }),
             }
             self.gate.last_number = number;
+            if let Err(error) = self.recount(root, number) {
+                self.gate.forget(number)?;
+                return Err(error);
+            }
             self.gate.sessions.insert(root, Session { number, max_processes });
-            self.recount(root)?;
             if let Some(before) = before {
                 self.gate.forget(before.number)?;
             }
@@ -152,10 +155,14 @@ impl Tracer {
     /// more than 500 bytes of path.
     ///
     /// # Errors
-    /// When a map cannot be written, or the kernel refuses to attach or detach the program.
+    /// When the kernel cannot count, so that it does not know whom to let through: then nothing is denied. When a map cannot
+    /// be written, or the kernel refuses to attach or detach the program.
     pub fn set_denied(&mut self, names: &[Vec<u8>], on: bool) -> Result<(), KernelError> {
-        set_names(&mut self.gate.denied, "DENIED", if on { names } else { &[] })?;
         let on = on && !names.is_empty();
+        if on {
+            self.features.counting.clone().map_err(KernelError::Off)?;
+        }
+        set_names(&mut self.gate.denied, "DENIED", if on { names } else { &[] })?;
         let lsm = self.features.lsm.is_ok();
         self.gate.kill_denied.set(0, u32::from(on && !lsm), 0).map_err(|source| KernelError::Map {
             map: "KILL_DENIED",
@@ -178,12 +185,12 @@ impl Tracer {
         if lineage.witness || self.gate.number(lineage.root) == counted || self.features.counting.is_err() {
             return Ok(());
         }
-        self.recount(lineage.root)
+        self.recount(lineage.root, self.gate.number(lineage.root))
     }
 
-    /// Has all living processes of this root's session counted with it (with nothing, if it is not gated).
-    fn recount(&mut self, root: ProcessId) -> Result<(), KernelError> {
-        let request = Recount { root_start: start_of(root), root: root.pid.0, number: self.gate.number(root) };
+    /// Has all living processes of this root's session counted under this number: under none, if it is 0.
+    fn recount(&mut self, root: ProcessId, number: u32) -> Result<(), KernelError> {
+        let request = Recount { root_start: start_of(root), root: root.pid.0, number };
         let mut bytes = [0; size_of::<Recount>()];
         bytes.copy_from_slice(request.as_bytes());
         self.gate.recount.set(0, bytes, 0).map_err(|source| KernelError::Map {

@@ -102,3 +102,34 @@ fn select(executable: Executable, filter: Option<&str>) -> Option<Test> {
     };
     Some(Test { name: format!("{}-{}", executable.package, executable.name), executable, arguments })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn plan(name: &str, filter: Option<&str>, boot: Boot) -> Option<String> {
+        let package = "watchdog".to_owned();
+        let executable =
+            Executable { package, name: name.to_owned(), kind: Kind::IntegrationTests, path: PathBuf::new() };
+        select(executable, filter).and_then(|test| test.plan(boot))
+    }
+
+    #[test]
+    fn a_guest_with_lsm_programs_runs_everything_and_one_without_what_tells_the_difference() {
+        assert_eq!(plan("kernel_live", None, Boot::WithLsm).as_deref(), Some("watchdog-kernel_live 900 \n"));
+        assert_eq!(plan("kernel_live", None, Boot::WithoutLsm).as_deref(), Some("watchdog-kernel_live 900 gate\n"));
+        assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 900 \n"));
+        assert_eq!(plan("other", None, Boot::WithoutLsm), None);
+    }
+
+    #[test]
+    fn a_filter_holds_in_both_and_a_guest_that_has_nothing_to_run_is_not_booted() {
+        let narrow = Some("watchdog-kernel_live 900 gate::a_fork\n");
+        for boot in [Boot::WithLsm, Boot::WithoutLsm] {
+            assert_eq!(plan("kernel_live", Some("gate::a_fork"), boot).as_deref(), narrow);
+        }
+        assert_eq!(plan("kernel_live", Some("lineage"), Boot::WithoutLsm), None);
+    }
+}

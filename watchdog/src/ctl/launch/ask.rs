@@ -18,6 +18,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// With `--fail-open`: how long a daemon that went away may stay away.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(5);
+/// No request is made with less time than this: none at all is no time that the daemon understands.
+const LEAST_TIME: Duration = Duration::from_millis(1);
 /// The daemon counts the time as well, and says better why it refuses: so much longer it may take for that.
 const COURTESY: Duration = Duration::from_secs(1);
 
@@ -86,7 +88,8 @@ impl<'a> Asking<'a> {
 
     /// One connection, up to its end.
     async fn ask(&mut self) -> Result<Decision, Failure> {
-        self.request.timeout_seconds = self.patience.map(|(_, end)| seconds_until(end));
+        let left = self.patience.map(|(_, end)| end.saturating_duration_since(Instant::now()).max(LEAST_TIME));
+        self.request.timeout_seconds = left.map(|left| left.as_secs_f64());
         let mut lines = self.client.post_and_follow("/v1/launch", &self.request).await?;
         while let Some(line) = self.next(&mut lines).await? {
             let update = serde_json::from_str(&line)
@@ -128,6 +131,8 @@ impl<'a> Asking<'a> {
                 self.known = true;
                 false
             }
+            // It knows each path that is asked for here, so what it does not know is the profile.
+            Failure::Unknown(reason) if self.request.profile.is_some() => return Err(Failure::Usage(reason.clone())),
             _ => return Err(failure),
         };
         if !self.known || self.request.no_wait {
@@ -170,8 +175,4 @@ impl<'a> Asking<'a> {
             holders: Vec::new(),
         })
     }
-}
-
-fn seconds_until(end: Instant) -> f64 {
-    end.saturating_duration_since(Instant::now()).as_secs_f64()
 }

@@ -111,7 +111,8 @@ fn drawn(line: &str, width: usize) -> String {
 
 fn line(waiting: &Waiting, waited: Duration) -> String {
     let estimate = waiting.estimate_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let estimate = estimate.map_or_else(String::new, |left| format!(", about {} to go", span(left)));
+    let estimate =
+        estimate.map_or_else(String::new, |left| format!(", about {} to go", span(left.max(Duration::from_secs(1)))));
     let so_far = if waited < Duration::from_secs(1) { String::new() } else { format!(" for {}", waited_for(waited)) };
     let (place, why) = (waiting.position, visible(&waiting.detail));
     format!("waiting{so_far}, place {place} in the queue{estimate}: {why}")
@@ -144,6 +145,8 @@ mod tests {
             @"waiting, place 3 in the queue, about 40s to go: 10 of 10 sessions run");
         insta::assert_snapshot!(line(&third(), Duration::from_secs(62)),
             @"waiting for 1m 02s, place 3 in the queue, about 40s to go: 10 of 10 sessions run");
+        let soon = Waiting { estimate_seconds: Some(0.2), ..third() };
+        assert!(line(&soon, Duration::ZERO).contains(", about 1s to go: "));
         let unknown = Waiting { estimate_seconds: None, position: 1, ..third() };
         insta::assert_snapshot!(line(&unknown, Duration::from_secs(7_500)),
             @"waiting for 2h 5m, place 1 in the queue: 10 of 10 sessions run");

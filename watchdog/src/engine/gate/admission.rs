@@ -40,6 +40,8 @@ enum Reach {
 pub(super) struct Memory {
     /// Available, with its share of free swap.
     pub(super) available: Bytes,
+    /// That share.
+    pub(super) swap: Bytes,
     pub(super) reserve: Bytes,
     pub(super) promised: Bytes,
 }
@@ -197,8 +199,12 @@ impl Step<'_> {
             ));
         };
         (needed > memory.free()).then(|| {
+            let swap = match memory.swap {
+                Bytes(0) => String::new(),
+                swap => format!(" ({} of it swap)", units::size(swap.0)),
+            };
             let detail = format!(
-                "{} needed, {} free: {} available, less {} kept in reserve and {} promised to sessions that have just \
+                "{} needed, {} free: {} available{swap}, less {} kept in reserve and {} promised to sessions that have just \
                  started",
                 units::size(needed.0),
                 units::size(memory.free().0),
@@ -391,6 +397,7 @@ impl Engine {
         let (host, gate) = (&self.close_watch.host, &self.config.gate);
         (host.total > Bytes(0)).then(|| Memory {
             available: host.available + share(host.swap_free, gate.swap_share),
+            swap: share(host.swap_free, gate.swap_share),
             reserve: gate.reserve.on_host(host.total),
             promised: self.gate.promised(now, gate.hold),
         })

@@ -57,6 +57,7 @@ impl Engine {
             },
             room: room.map_or_else(api::Room::default, |room| api::Room {
                 available_bytes: room.available.0,
+                swap_bytes: room.swap.0,
                 reserve_bytes: room.reserve.0,
                 promised_bytes: room.promised.0,
                 free_bytes: room.free().0,

@@ -11,6 +11,8 @@ use crate::engine::id::{BootTime, SessionId};
 
 /// A subagent of which nothing was heard for this long has ended without a word.
 const FORGOTTEN: Duration = Duration::from_secs(6 * 3_600);
+/// A subagent that takes less has only changed its number.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// Ends of subagents that the pace is judged by.
 const PACE_BY: usize = 8;
 /// Subagents that have ended of which it is remembered when they ran.
@@ -76,7 +78,10 @@ impl Running {
         let unknown = call.is_some() && self.running.iter().any(|one| one.call.is_some());
         let index = by_call.or(if unknown { None } else { Some(0) });
         let Some(One { since, alone, .. }) = index.and_then(|index| self.running.remove(index)) else { return };
-        push_bounded(&mut self.took, now.since(since), PACE_BY);
+        // One that goes on in the background is told as ended and started again under another number.
+        if now.since(since) >= AT_ONCE {
+            push_bounded(&mut self.took, now.since(since), PACE_BY);
+        }
         if alone {
             push_bounded(&mut self.alone, (since, now), FINISHED);
         }

@@ -1,5 +1,6 @@
-//! Cases from the field: what users reported, as scenarios. C and T numbers are those of the collection of reports.
+//! Cases from the field: what users reported, as scenarios. C, L, Q and T numbers are those of the collection of reports.
 
+mod admission;
 mod kept;
 mod leaks;
 mod left_behind;

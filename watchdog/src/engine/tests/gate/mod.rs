@@ -18,10 +18,10 @@ use crate::engine::id::{Bytes, Pid, ProcessId, Uid};
 use crate::engine::input::{HostMemory, Input};
 use crate::engine::view::Viewer;
 
-const GIB: u64 = 1_024;
+pub(super) const GIB: u64 = 1_024;
 
 /// A host with this much memory, in MiB, of which so much is available, under this configuration.
-fn host(config: &str, total: u64, available: u64) -> World {
+pub(super) fn host(config: &str, total: u64, available: u64) -> World {
     let config = config::parse(std::path::Path::new("test.toml"), config).unwrap();
     let mut world = World::with(config);
     memory(&mut world, total, available);
@@ -29,22 +29,22 @@ fn host(config: &str, total: u64, available: u64) -> World {
 }
 
 /// A host on which memory is no matter.
-fn roomy(config: &str) -> World {
+pub(super) fn roomy(config: &str) -> World {
     host(config, 1_024 * GIB, 1_000 * GIB)
 }
 
-fn memory(world: &mut World, total: u64, available: u64) {
+pub(super) fn memory(world: &mut World, total: u64, available: u64) {
     let (total, available) = (Bytes::from_mib(total), Bytes::from_mib(available));
     world.tell(Input::Host(HostMemory { total, available, ..HostMemory::default() }));
 }
 
 /// A launch of claude by a process at a terminal.
-fn launch(world: &mut World) -> Launch {
+pub(super) fn launch(world: &mut World) -> Launch {
     let process = world.launcher();
     launch_of(process)
 }
 
-fn launch_of(process: ProcessId) -> Launch {
+pub(super) fn launch_of(process: ProcessId) -> Launch {
     Launch {
         process,
         ppid: SHELL.pid,
@@ -61,24 +61,24 @@ fn launch_of(process: ProcessId) -> Launch {
 }
 
 /// Asks; the process that asked.
-fn ask(world: &mut World, launch: Launch) -> ProcessId {
+pub(super) fn ask(world: &mut World, launch: Launch) -> ProcessId {
     let process = launch.process;
     world.tell(Input::Launch(Box::new(launch)));
     process
 }
 
 /// Asks for claude as it comes.
-fn start(world: &mut World) -> ProcessId {
+pub(super) fn start(world: &mut World) -> ProcessId {
     let launch = launch(world);
     ask(world, launch)
 }
 
 /// So many that ask at once.
-fn crowd(world: &mut World, count: usize) -> Vec<ProcessId> {
+pub(super) fn crowd(world: &mut World, count: usize) -> Vec<ProcessId> {
     (0..count).map(|_| start(world)).collect()
 }
 
-fn grants(world: &World) -> Vec<Granted> {
+pub(super) fn grants(world: &World) -> Vec<Granted> {
     let granted = |effect: &Effect| match effect {
         Effect::Granted(granted) => Some((**granted).clone()),
         _ => None,
@@ -87,11 +87,11 @@ fn grants(world: &World) -> Vec<Granted> {
 }
 
 /// The processes that were granted, in order.
-fn granted(world: &World) -> Vec<ProcessId> {
+pub(super) fn granted(world: &World) -> Vec<ProcessId> {
     grants(world).into_iter().map(|granted| granted.lease.process).collect()
 }
 
-fn refusals(world: &World) -> Vec<Refused> {
+pub(super) fn refusals(world: &World) -> Vec<Refused> {
     let refused = |effect: &Effect| match effect {
         Effect::Refused(refused) => Some((**refused).clone()),
         _ => None,
@@ -100,12 +100,12 @@ fn refusals(world: &World) -> Vec<Refused> {
 }
 
 /// Why this one was refused.
-fn refused(world: &World, process: ProcessId) -> Option<RefusalReason> {
+pub(super) fn refused(world: &World, process: ProcessId) -> Option<RefusalReason> {
     refusals(world).into_iter().find(|refused| refused.process == process).map(|refused| refused.obstacle.reason)
 }
 
 /// What this one was told last while it waited.
-fn told(world: &World, process: ProcessId) -> Option<Waits> {
+pub(super) fn told(world: &World, process: ProcessId) -> Option<Waits> {
     let waits = |effect: &Effect| match effect {
         Effect::Waits(waits) if waits.process == process => Some((**waits).clone()),
         _ => None,
@@ -113,28 +113,28 @@ fn told(world: &World, process: ProcessId) -> Option<Waits> {
     world.effects.iter().rev().find_map(waits)
 }
 
-fn queue(world: &World) -> api::Queue {
+pub(super) fn queue(world: &World) -> api::Queue {
     world.engine.queue(world.now, Viewer::Root, &naming())
 }
 
 /// The pids that wait, the next one first.
-fn waiting(world: &World) -> Vec<u32> {
+pub(super) fn waiting(world: &World) -> Vec<u32> {
     queue(world).waiting.into_iter().map(|waiter| waiter.pid).collect()
 }
 
-fn pids(processes: &[ProcessId]) -> Vec<u32> {
+pub(super) fn pids(processes: &[ProcessId]) -> Vec<u32> {
     processes.iter().map(|process| process.pid.0).collect()
 }
 
 /// The agent executes its program, as a launcher does as soon as it is granted.
-fn run(world: &mut World, process: ProcessId) {
+pub(super) fn run(world: &mut World, process: ProcessId) {
     world.exec(process, "/usr/bin/claude", &["claude"]);
 }
 
-fn config_with(gate: &str) -> String {
+pub(super) fn config_with(gate: &str) -> String {
     format!("[gate]\n{gate}\n")
 }
 
-fn default_config() -> Config {
+pub(super) fn default_config() -> Config {
     Config::default()
 }
