@@ -62,7 +62,8 @@ pub(super) fn start(
     let origin = Arc::clone(history.origin());
     let (file, records) = GateFile::open(runtime_dir, &origin.boot_id);
     let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
-    let kept = Kept { file, peaks: peaks::start(&origin.state_dir)? };
+    let (peaks, peaks_thread) = peaks::start(&origin.state_dir)?;
+    let kept = Kept { file, peaks };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
@@ -77,6 +78,8 @@ pub(super) fn start(
             // Nobody to hear it: the daemon is stopping.
             let _ = say_ended.send(error);
         }
+        // It has said itself what it could not write; a stop that waits for us does so for a moment only.
+        let _ = peaks_thread.join();
     })?;
     Ok(Owner { ready, stop, ended })
 }

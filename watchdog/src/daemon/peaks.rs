@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::grumble::Grumble;
 use crate::engine::gate::Peaks;
@@ -15,15 +15,16 @@ const FILE: &str = "peaks.json";
 /// Stack of the thread. Only what is touched counts.
 const STACK: usize = 256 * 1024;
 
-/// Starts the thread; it ends with the last sender.
+/// Starts the thread; it ends with the last sender, when all is written.
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub(super) fn start(state_dir: &Path) -> io::Result<Sender<Peaks>> {
+pub(super) fn start(state_dir: &Path) -> io::Result<(Sender<Peaks>, JoinHandle<()>)> {
     let (sender, learned) = mpsc::channel();
     let dir = state_dir.to_owned();
-    thread::Builder::new().name("peaks".to_owned()).stack_size(STACK).spawn(move || keep(&dir, &learned))?;
-    Ok(sender)
+    let builder = thread::Builder::new().name("peaks".to_owned()).stack_size(STACK);
+    let thread = builder.spawn(move || keep(&dir, &learned))?;
+    Ok((sender, thread))
 }
 
 /// What past runs learned; nothing where that cannot be read.
@@ -68,7 +69,6 @@ fn write(dir: &Path, peaks: &Peaks) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::engine::id::Bytes;
-    use crate::host::testing::eventually;
 
     fn peaks(bytes: u64) -> Peaks {
         [("claude-code".to_owned(), vec![Bytes(bytes), Bytes(7)])].into()
@@ -79,11 +79,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = dir.path().join("state");
         assert_eq!(read(&state_dir), Peaks::default());
-        let learned = start(&state_dir).unwrap();
+        let (learned, thread) = start(&state_dir).unwrap();
         for bytes in 1..=100 {
             learned.send(peaks(bytes)).unwrap();
         }
-        eventually("the last is written", || read(&state_dir) == peaks(100));
+        drop(learned);
+        thread.join().unwrap();
+        assert_eq!(read(&state_dir), peaks(100));
         let names: Vec<_> = std::fs::read_dir(&state_dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [FILE]);
     }
