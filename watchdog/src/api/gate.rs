@@ -15,7 +15,7 @@ pub struct LaunchRequest {
     pub path: String,
     /// Its arguments, as far as they say what it is: the first sixteen are enough.
     pub argv: Vec<String>,
-    /// Higher goes first: -100 to 100.
+    /// Higher goes first among the launches of one user, -100 to 100; above 0 it counts against others' only if it is root's.
     pub priority: i32,
     /// Refused when it has not been granted after this long; null for the configuration's.
     pub timeout_seconds: Option<f64>,

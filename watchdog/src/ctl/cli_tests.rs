@@ -271,7 +271,7 @@ fn help_of_launch() {
           --profile <P>    The profile whose bounds hold; otherwise the one that recognises CMD
           --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
           --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
-          --priority <N>   Higher goes first: -100 to 100 [default: 0]
+          --priority <N>   Higher goes first among your own launches: -100 to 100; above 0 it goes before other users' only for root [default: 0]
           --timeout <D>    Gives up after this time in the queue, such as 30s or 5m; restarts of the daemon count
           --no-wait        Gives up at once where it would have to wait
           --fail-open      Starts CMD without the gate when there is no daemon, or it went away for 5 s

@@ -61,7 +61,7 @@ pub(crate) struct Options {
     /// The profile whose bounds hold; otherwise the one that recognises CMD
     #[arg(long, value_name = "P")]
     profile: Option<String>,
-    /// Higher goes first: -100 to 100
+    /// Higher goes first among your own launches: -100 to 100; above 0 it goes before other users' only for root
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-100..=100))]
     priority: i32,
