@@ -172,7 +172,7 @@ fn candidate(peer: &Peer, asked: LaunchRequest) -> Result<(Pinned, Launch), Refu
         Some(process) if process != caller.process => descendant(peer, &caller, process)?,
         _ => (own.clone(), caller),
     };
-    let cgroup = Cgroups::of_host().least_room(identity.process)?;
+    let cgroups = Cgroups::of_host().above(identity.process)?;
     let launch = Launch {
         process: identity.process,
         ppid: identity.ppid,
@@ -184,7 +184,7 @@ fn candidate(peer: &Peer, asked: LaunchRequest) -> Result<(Pinned, Launch), Refu
         timeout,
         waits: !no_wait,
         memory: memory_bytes.map(Amount),
-        cgroup,
+        cgroups,
     };
     Ok((pinned, launch))
 }

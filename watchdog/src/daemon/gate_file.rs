@@ -181,7 +181,14 @@ mod tests {
     fn granted(pid: u32) -> GateRecord {
         let profile = "claude-code".to_owned();
         let (granted, expected) = (BootTime(5), Bytes(6));
-        GateRecord::Granted(Lease { process: process(pid), profile, uid: Uid(1000), granted, expected })
+        GateRecord::Granted(Lease {
+            process: process(pid),
+            profile,
+            uid: Uid(1000),
+            granted,
+            expected,
+            cgroups: vec!["/box".to_owned()],
+        })
     }
 
     /// A file that has been begun with these records.

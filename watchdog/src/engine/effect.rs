@@ -72,7 +72,7 @@ pub enum Effect {
     Learned(Peaks),
     /// The answer to [`Input::Subagent`](super::input::Input::Subagent).
     Subagent(SubagentDecision),
-    /// Look for the cgroup of the process that has the least room, and answer with
+    /// Look at the limits of the process's cgroups, and answer with
     /// [`Input::Room`](super::input::Input::Room).
     FindRoom(ProcessId),
     /// Look at the host's memory now, and answer with [`Input::Host`](super::input::Input::Host).

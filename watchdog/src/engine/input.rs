@@ -46,9 +46,8 @@ pub enum Input {
     Adopt(ProcessId),
     /// Somebody asks for a launch; who waits already comes back to its place.
     Launch(Box<Launch>),
-    /// The cgroup of a waiting launch that has the least room; the answer to
-    /// [`Effect::FindRoom`](super::effect::Effect::FindRoom).
-    Room(ProcessId, Option<CgroupLimit>),
+    /// The limits of a waiting launch's cgroups; the answer to [`Effect::FindRoom`](super::effect::Effect::FindRoom).
+    Room(ProcessId, Vec<CgroupLimit>),
     /// A waiting launch is no more.
     Withdraw(ProcessId, Withdrawal),
     /// What the daemon knew of the gate when it last ended. Told once, before the first scan.

@@ -68,7 +68,7 @@ impl Step<'_> {
     /// Begins a session with a process that is not in the table.
     pub(super) fn begin(&mut self, root: Newcomer, profile: &str, parent: Option<SessionId>) {
         let (process, uid, forked_by) = (root.process, root.uid, root.forked_by);
-        let session = self.engine.sessions.begin(process, profile, parent, uid);
+        let session = self.begin_session(process, profile, parent, uid);
         let lineage =
             Lineage { root: process, parent: forked_by, depth: 0, provisional: false, forked: false, witness: false };
         self.enter(root, session, &lineage, ProcessKind::Agent);
@@ -83,7 +83,7 @@ impl Step<'_> {
 
     fn began(&mut self, session: SessionId, root: ProcessId, profile: &str) {
         self.track(root);
-        self.session_began(session);
+        self.bind(session);
         self.gated_or_not(session);
         self.journal(
             BootTime::from(root.start_time),
@@ -126,7 +126,7 @@ impl Step<'_> {
     }
 
     /// A pid is given out again only when its last holder is gone, whose exit must have been lost.
-    fn had_pid_before(&mut self, newcomer: ProcessId) {
+    pub(super) fn had_pid_before(&mut self, newcomer: ProcessId) {
         let earlier = |before: &&Process| before.id.start_time < newcomer.start_time;
         if let Some(before) = self.engine.table.by_pid(newcomer.pid).filter(earlier).map(|before| before.id) {
             let at = BootTime::from(newcomer.start_time);
@@ -195,6 +195,8 @@ impl Step<'_> {
                     && let Some(session) = self.engine.sessions.get_mut(session)
                 {
                     session.profile = profile;
+                    let id = session.id;
+                    self.bind(id);
                 }
             }
         }
@@ -235,7 +237,7 @@ impl Step<'_> {
 
     /// A launcher has one agent behind it at a time (it starts another when that one asks to be started anew); the next of
     /// the same program is a subagent.
-    fn has_agent_behind(&self, launcher: &Process) -> bool {
+    pub(super) fn has_agent_behind(&self, launcher: &Process) -> bool {
         let table = &self.engine.table;
         let is_pair = |id: &ProcessId| {
             table.alive(*id).is_some_and(|child| child.kind == ProcessKind::Agent && child.session == launcher.session)
@@ -248,7 +250,8 @@ impl Step<'_> {
     pub(super) fn move_out(&mut self, process: ProcessId, profile: &str, parent: Option<SessionId>) {
         let Some(known) = self.engine.table.get_mut(process) else { return };
         known.kind = ProcessKind::Agent;
-        let session = self.engine.sessions.begin(process, profile, parent, known.uid);
+        let uid = known.uid;
+        let session = self.begin_session(process, profile, parent, uid);
         self.resettle(process, session, 0);
         self.began(session, process, profile);
     }

@@ -163,6 +163,7 @@ impl Engine {
         step.judge_all();
         step.review_close_watch();
         step.judge_ungated();
+        step.bind_all();
         step.tick();
     }
 

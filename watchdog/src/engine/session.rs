@@ -19,8 +19,8 @@ pub(super) struct Session {
     /// The session in which this agent was started.
     pub(super) parent: Option<SessionId>,
     pub(super) uid: Uid,
-    /// It was granted, or began inside one that was.
-    pub(super) gated: bool,
+    /// The root of the session that was granted: its own, or that of the one inside which it began.
+    pub(super) granted: Option<ProcessId>,
     /// Living processes.
     pub(super) members: usize,
     /// The agent itself ignores SIGHUP; `None` until somebody has looked.
@@ -63,7 +63,7 @@ impl Sessions {
                 profile,
                 parent,
                 uid,
-                gated: false,
+                granted: None,
                 members: 0,
                 ignores_hup: None,
                 looked: (BootTime(0), 0),

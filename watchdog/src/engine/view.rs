@@ -158,7 +158,7 @@ impl Engine {
             id: session.id.0,
             profile: session.profile.clone(),
             state: self.state(session),
-            gated: session.gated,
+            gated: session.granted.is_some(),
             user: (naming.user)(session.uid),
             uid: session.uid.0,
             started_at: naming.moment(BootTime::from(session.root.start_time)),

@@ -98,24 +98,21 @@ impl Cgroups {
         tightest.map(|(path, max)| self.limit(path, max)).transpose()
     }
 
-    /// Of the cgroups of this process that have a limit, the one with the least room below it; `None` also when the process
-    /// is gone.
+    /// The cgroups of this process that have a limit, the inner ones first; none when the process is gone.
     ///
     /// # Errors
     /// When the kernel refuses to open or read a file.
-    pub fn least_room(&self, process: ProcessId) -> Result<Option<CgroupLimit>, HostError> {
+    pub fn above(&self, process: ProcessId) -> Result<Vec<CgroupLimit>, HostError> {
         let mut buffer = Vec::new();
-        let Some((dir, _)) = ProcessDir::of(process, &mut buffer)? else { return Ok(None) };
-        let Some(path) = path_of(&dir, &mut buffer)? else { return Ok(None) };
-        let mut least: Option<CgroupLimit> = None;
+        let Some((dir, _)) = ProcessDir::of(process, &mut buffer)? else { return Ok(Vec::new()) };
+        let Some(path) = path_of(&dir, &mut buffer)? else { return Ok(Vec::new()) };
+        let mut limits = Vec::new();
         for path in lineage(&path) {
-            let Some(max) = self.number(path, "memory.max")? else { continue };
-            let limit = self.limit(path, max)?;
-            if least.as_ref().is_none_or(|least| limit.room() <= least.room()) {
-                least = Some(limit);
+            if let Some(max) = self.number(path, "memory.max")? {
+                limits.push(self.limit(path, max)?);
             }
         }
-        Ok(least)
+        Ok(limits)
     }
 
     fn limit(&self, path: &str, max: Bytes) -> Result<CgroupLimit, HostError> {

@@ -96,7 +96,7 @@ pub(super) fn run(orders: &orders::Receiver<Probe>, reports: mpsc::Sender<Report
             }
             Ok(Probe::Activity(processes)) => prober.activity(&processes),
             Ok(Probe::Room(process)) => {
-                let room = prober.cgroups.least_room(process);
+                let room = prober.cgroups.above(process);
                 prober.report_if(room.map(|room| Some(Input::Room(process, room))))
             }
             Ok(Probe::Members(session, cgroup)) => {

@@ -183,7 +183,7 @@ fn end(process: ProcessId) -> Result<bool, HostError> {
 /// What a client is told of its grant.
 pub(in crate::daemon) fn grant(granted: &Granted, confinement: &Confinement) -> Grant {
     let Granted { lease, session, waited, environment, oom_score_adj, limits } = granted;
-    let Lease { process: _, profile, uid: _, granted: _, expected } = lease;
+    let Lease { process: _, profile, uid: _, granted: _, expected, cgroups: _ } = lease;
     Grant {
         granted: true,
         session: session.0,
@@ -227,7 +227,7 @@ mod tests {
     fn granted(process: ProcessId, cgroup: bool) -> Granted {
         let (profile, uid) = ("claude-code".to_owned(), Uid(1000));
         Granted {
-            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2) },
+            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2), cgroups: Vec::new() },
             session: SessionId(3),
             waited: Duration::from_millis(1_500),
             environment: BTreeMap::new(),

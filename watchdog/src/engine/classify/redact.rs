@@ -116,7 +116,7 @@ impl Redactor {
             timeout: _,
             waits: _,
             memory: _,
-            cgroup: _,
+            cgroups: _,
         } = launch;
         self.image(image);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::line::{Order, Waiter};
-use super::{Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, Waits, learned};
+use super::{Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, UNPROFILED, Waits, learned};
 use crate::api::{ProcessKind, RefusalReason};
 use crate::config::Rate;
 use crate::engine::effect::Effect;
@@ -27,10 +27,12 @@ pub(super) struct Place {
 }
 
 /// Whom an obstacle stops besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Reach {
     /// Everybody: what is short is everybody's.
     All,
+    /// Those in this cgroup, or below it.
+    Cgroup(String),
     /// This launch, and others like it: who does not need the same may pass.
     Own,
 }
@@ -66,11 +68,14 @@ impl Step<'_> {
         let mut order = self.engine.gate.line.order(self.now, &running);
         let mut granted = false;
         let mut shut: Option<Obstacle> = None;
+        let mut full: BTreeMap<String, Obstacle> = BTreeMap::new();
         while let Some((user, number)) = order.next() {
             let Some(waiter) = self.engine.gate.line.get(number) else { return };
-            let obstacle = match &shut {
-                Some(obstacle) => Some((obstacle.clone(), Reach::All)),
-                None => self.obstacle(waiter, &places),
+            let in_full = || waiter.launch.cgroups.iter().find_map(|limit| full.get(&limit.path));
+            let obstacle = match (&shut, in_full()) {
+                (Some(obstacle), _) => Some((obstacle.clone(), Reach::All)),
+                (None, Some(obstacle)) => Some((obstacle.clone(), Reach::Own)),
+                (None, None) => self.obstacle(waiter, &places),
             };
             let Some((obstacle, reach)) = obstacle else {
                 let Some(waiter) = self.engine.gate.line.remove(number) else { return };
@@ -84,8 +89,10 @@ impl Step<'_> {
                 granted = true;
                 continue;
             };
-            if reach == Reach::All {
-                shut.get_or_insert_with(|| obstacle.clone());
+            match reach {
+                Reach::All => drop(shut.get_or_insert_with(|| behind(&obstacle))),
+                Reach::Cgroup(path) => drop(full.insert(path, behind(&obstacle))),
+                Reach::Own => {}
             }
             if let Some(waiter) = self.engine.gate.line.get_mut(number) {
                 waiter.obstacle = Some(obstacle);
@@ -166,18 +173,12 @@ impl Step<'_> {
     }
 
     fn no_memory(&self, waiter: &Waiter) -> Option<(Obstacle, Reach)> {
-        let needed = waiter.expected;
-        if let Some(limit) = &waiter.launch.cgroup {
-            let inside = |path: &str| path == limit.path || path.starts_with(&format!("{}/", limit.path));
+        let needed = self.engine.expected(&waiter.launch, &waiter.profile);
+        for limit in &waiter.launch.cgroups {
             let hold = self.engine.config.gate.hold;
-            let promised: Bytes = self
-                .engine
-                .gate
-                .leases
-                .values()
-                .filter(|held| held.cgroup.as_deref().is_some_and(inside))
-                .map(|held| held.promised(self.now, hold))
-                .sum();
+            let leases = self.engine.gate.leases.values();
+            let inside = leases.filter(|held| held.lease.cgroups.contains(&limit.path));
+            let promised: Bytes = inside.map(|held| held.promised(self.now, hold)).sum();
             let free = limit.room().0.saturating_sub(promised.0);
             if needed.0 > free {
                 let detail = format!(
@@ -188,7 +189,7 @@ impl Step<'_> {
                     units::size(limit.max.0)
                 );
                 let found = obstacle(RefusalReason::Memory, detail, "memory.max", MEMORY_MOVES);
-                return Some((found, Reach::Own));
+                return Some((found, Reach::Cgroup(limit.path.clone())));
             }
         }
         let Some(memory) = self.engine.gate_memory(self.now) else {
@@ -254,34 +255,19 @@ impl Step<'_> {
     }
 
     fn too_large(&self, launch: &Launch, profile: &str) -> Option<Obstacle> {
-        let needed = self.expected(launch, profile);
-        let host = &self.engine.close_watch.host;
-        if host.total == Bytes(0) {
-            return None;
-        }
-        let gate = &self.engine.config.gate;
-        let swap = share(host.swap_total, gate.swap_share);
-        let most = (host.total + swap).0.saturating_sub(gate.reserve.on_host(host.total).0);
-        let (most, bound) = match &launch.cgroup {
-            Some(limit) if limit.max.0 < most => (limit.max.0, "memory.max"),
-            _ => (most, "[gate] reserve"),
-        };
-        (needed.0 > most).then(|| Obstacle {
+        let needed = self.engine.expected(launch, profile);
+        let (most, bound) = self.engine.most_for(launch)?;
+        (needed > most).then(|| Obstacle {
             reason: RefusalReason::Memory,
             detail: format!(
                 "{} needed, and there are never more than {} for launches here",
                 units::size(needed.0),
-                units::size(most)
+                units::size(most.0)
             ),
             bound: bound.to_owned(),
             holders: Vec::new(),
             retry_after: None,
         })
-    }
-
-    /// What a launch is expected to take: as it says itself, else as past sessions did, else as configured.
-    pub(super) fn expected(&self, launch: &Launch, profile: &str) -> Bytes {
-        launch.memory.unwrap_or_else(|| self.engine.expected_of(profile).0)
     }
 
     /// The queue has no room for one that would have to wait, as is known without a closer look.
@@ -386,8 +372,19 @@ impl Engine {
             let agents = self.table.living().filter(|process| process.kind == ProcessKind::Agent);
             agents.map(|process| process.session).filter(|session| headless.contains(session)).collect()
         };
-        let living = open.iter().filter(|session| !headless.contains(&session.id) || behind.contains(&session.id));
+        let living: Vec<&&Session> = open
+            .iter()
+            .filter(|session| !headless.contains(&session.id) || behind.contains(&session.id))
+            // One that asks in an agent's name, and will be that agent, does not wait for itself.
+            .filter(|session| self.gate.line.of(session.root).is_none())
+            .collect();
+        // A wrapper and the agent that it starts are one: what runs inside counts.
+        let inside: BTreeSet<ProcessId> =
+            living.iter().filter_map(|session| session.granted.filter(|root| *root != session.root)).collect();
+        let wraps = |session: &Session| session.profile == UNPROFILED && inside.contains(&session.root);
         let mut places: Vec<Place> = living
+            .into_iter()
+            .filter(|session| !wraps(session))
             .map(|session| Place { session: Some(session.id), profile: session.profile.clone(), uid: session.uid })
             .collect();
         let young = self.gate.leases.values().filter(|held| held.session.is_none());
@@ -403,11 +400,35 @@ impl Engine {
     pub(super) fn gate_memory(&self, now: BootTime) -> Option<Memory> {
         let (host, gate) = (&self.close_watch.host, &self.config.gate);
         (host.total > Bytes(0)).then(|| Memory {
-            available: host.available + share(host.swap_free, gate.swap_share),
-            swap: share(host.swap_free, gate.swap_share),
+            available: host.available + host.swap_free.percent(gate.swap_share.into()),
+            swap: host.swap_free.percent(gate.swap_share.into()),
             reserve: gate.reserve.on_host(host.total),
             promised: self.gate.promised(now, gate.hold),
         })
+    }
+
+    /// What a launch is expected to take: as it says itself, else as past sessions did, else as configured.
+    pub(super) fn expected(&self, launch: &Launch, profile: &str) -> Bytes {
+        if let Some(said) = launch.memory {
+            return said;
+        }
+        match self.expected_of(profile) {
+            (configured, 0) => configured,
+            // One runaway must not be what keeps all others out for ever.
+            (learned, _) => self.most_for(launch).map_or(learned, |(most, _)| learned.min(Bytes(most.0 / 2))),
+        }
+    }
+
+    /// The most that a launch can ever get here, and what bounds it; `None` before the host's memory has been read.
+    fn most_for(&self, launch: &Launch) -> Option<(Bytes, &'static str)> {
+        let (host, gate) = (&self.close_watch.host, &self.config.gate);
+        if host.total == Bytes(0) {
+            return None;
+        }
+        let swap = host.swap_total.percent(gate.swap_share.into());
+        let most = Bytes((host.total + swap).0.saturating_sub(gate.reserve.on_host(host.total).0));
+        let tightest = launch.cgroups.iter().map(|limit| limit.max).min().filter(|max| *max < most);
+        Some(tightest.map_or((most, "[gate] reserve"), |max| (max, "memory.max")))
     }
 
     /// What a session of this profile is expected to take, and from how many past ones that is known.
@@ -424,8 +445,14 @@ impl Engine {
     }
 }
 
-fn share(amount: Bytes, percent: u8) -> Bytes {
-    Bytes(amount.0 / 100 * u64::from(percent))
+/// What those are told who wait behind one with this obstacle: what that one needs is its own affair.
+fn behind(ahead: &Obstacle) -> Obstacle {
+    match ahead.reason {
+        RefusalReason::Memory => {
+            Obstacle { detail: format!("a launch ahead waits for memory ({})", ahead.bound), ..ahead.clone() }
+        }
+        _ => ahead.clone(),
+    }
 }
 
 fn obstacle(reason: RefusalReason, detail: impl Into<String>, bound: &str, retry_after: Duration) -> Obstacle {

@@ -8,23 +8,30 @@ use crate::engine::input::HostMemory;
 
 /// Memory has to be below the lower share for this long before the breaker closes.
 const CALM: Duration = Duration::from_secs(3);
-/// Looks in a row at which pressure has to be high: a new trigger of PSI may fire once for nothing.
-const PRESSED: u32 = 2;
+/// What pressure opened closes also when there has been none for this long.
+const PRESSURE_CALM: Duration = Duration::from_secs(30);
+/// Pressure has to be high for this long: a new trigger of PSI may fire once for nothing, and the kernel brings its averages up
+/// to date every two seconds only.
+const PRESSED: Duration = Duration::from_secs(4);
 
 /// The breaker.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     open: Option<Open>,
-    /// Looks in a row at which pressure was high.
-    pressed: u32,
+    /// Since when pressure has been high.
+    pressed: Option<BootTime>,
 }
 
 #[derive(Debug)]
 struct Open {
     since: BootTime,
     why: String,
-    /// Since when memory has been below the lower share.
+    /// Memory was not above its upper share.
+    by_pressure: bool,
+    /// Since when memory has been below the lower share,
     calm: Option<BootTime>,
+    /// and since when pressure has not been high.
+    relaxed: Option<BootTime>,
 }
 
 impl Breaker {
@@ -39,23 +46,27 @@ impl Breaker {
         let (upper, lower) = (f64::from(gate.breaker_open), f64::from(gate.breaker_close));
         let pressure = host.pressure_some_avg10.unwrap_or_default();
         let pressed = pressure >= f64::from(gate.breaker_pressure);
-        self.pressed = if pressed { self.pressed.saturating_add(1) } else { 0 };
+        self.pressed = pressed.then(|| self.pressed.unwrap_or(now));
+        let of_memory = (used > upper).then(|| format!("{used:.0}% of the memory is in use, more than {upper:.0}%"));
         if let Some(open) = &mut self.open {
+            if let Some(why) = of_memory.filter(|_| open.by_pressure) {
+                (open.by_pressure, open.why) = (false, why);
+            }
             open.calm = (used < lower).then(|| open.calm.unwrap_or(now));
-            let over = open.calm.is_some_and(|since| now.since(since) >= CALM);
+            open.relaxed = (!pressed).then(|| open.relaxed.unwrap_or(now));
+            let lasted = |since: Option<BootTime>, span| since.is_some_and(|since| now.since(since) >= span);
+            let over = lasted(open.calm, CALM) || open.by_pressure && lasted(open.relaxed, PRESSURE_CALM);
             if over {
                 self.open = None;
             }
             return over;
         }
-        let why = if used > upper {
-            format!("{used:.0}% of the memory is in use, more than {upper:.0}%")
-        } else if self.pressed >= PRESSED && used > lower {
-            format!("memory pressure is {pressure:.0}% while {used:.0}% of the memory is in use")
-        } else {
-            return false;
-        };
-        self.open = Some(Open { since: now, why, calm: None });
+        let by_pressure = of_memory.is_none();
+        let lasts = self.pressed.is_some_and(|since| now.since(since) >= PRESSED);
+        let of_pressure = (lasts && used > lower)
+            .then(|| format!("memory pressure is {pressure:.0}% while {used:.0}% of the memory is in use"));
+        let Some(why) = of_memory.or(of_pressure) else { return false };
+        self.open = Some(Open { since: now, why, by_pressure, calm: None, relaxed: None });
         true
     }
 }

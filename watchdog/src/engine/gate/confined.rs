@@ -33,6 +33,10 @@ struct Cgroup {
 }
 
 impl Confined {
+    pub(super) fn is_outside(&self, process: ProcessId) -> bool {
+        self.outside.contains(&process)
+    }
+
     pub(super) fn gone(&mut self, process: ProcessId) {
         for cgroup in self.sessions.values_mut() {
             cgroup.suspects.remove(&process);

@@ -1,13 +1,14 @@
 //! Where launches are asked for, taken back, and refused.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::line::Waiter;
 use super::{GateRecord, Launch, Obstacle, Refused, UNPROFILED, Withdrawal};
 use crate::api::RefusalReason;
 use crate::engine::effect::{Effect, Happening};
-use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::input::CgroupLimit;
 use crate::engine::{Engine, Step};
 use crate::units;
@@ -16,7 +17,7 @@ use crate::units;
 const COME_BACK: Duration = Duration::from_secs(10);
 /// Refusals that are remembered.
 const REMEMBER_REFUSED: usize = 100;
-/// Waiters whose cgroup is looked at again in a tick, the first in the line.
+/// Cgroups whose room is looked at again in a tick.
 const LOOKS: usize = 8;
 
 impl Step<'_> {
@@ -24,19 +25,21 @@ impl Step<'_> {
     pub(in crate::engine) fn launch(&mut self, launch: Launch) {
         if let Some(waiter) = self.engine.gate.line.of_mut(launch.process) {
             (waiter.away, waiter.told) = (false, None);
-            waiter.launch.cgroup = launch.cgroup;
+            waiter.launch.cgroups = launch.cgroups;
             self.decide();
-            self.tell_places(u64::MAX);
+            self.tell_place_of(launch.process);
             return;
         }
         // The answer was lost with an earlier run of the daemon.
         if let Some(held) = self.engine.gate.leases.get(&launch.process) {
             let (lease, session) = (held.lease.clone(), held.session);
-            if let Some(session) = session.or_else(|| self.engine.sessions.of_root(launch.process)) {
+            if let Some(session) = session {
                 self.tell_grant(lease, session, Duration::ZERO);
+                return;
             }
-            return;
+            self.end_lease(launch.process);
         }
+        self.had_pid_before(launch.process);
         let profile = self.profile_of(&launch);
         if let Some(obstacle) = self.never(&launch, &profile) {
             self.refuse(&launch, profile, obstacle);
@@ -48,13 +51,12 @@ impl Step<'_> {
         }
         let gate = &self.engine.config.gate;
         let timeout = launch.timeout.unwrap_or(gate.timeout);
-        let (process, waits, expected) = (launch.process, launch.waits, self.expected(&launch, &profile));
+        let (process, waits) = (launch.process, launch.waits);
         let waiter = Waiter {
             launch,
             profile,
             queued: self.now,
             deadline: self.now.plus(timeout),
-            expected,
             away: false,
             obstacle: None,
             told: None,
@@ -74,10 +76,18 @@ impl Step<'_> {
         }
     }
 
-    /// The cgroup of a waiting launch that has the least room.
-    pub(in crate::engine) fn room(&mut self, process: ProcessId, limit: Option<CgroupLimit>) {
-        let Some(waiter) = self.engine.gate.line.of_mut(process) else { return };
-        waiter.launch.cgroup = limit;
+    /// The limits of the cgroups of a waiting launch, which are those of others too.
+    pub(in crate::engine) fn room(&mut self, process: ProcessId, limits: Vec<CgroupLimit>) {
+        for waiter in self.engine.gate.line.iter_mut() {
+            for known in &mut waiter.launch.cgroups {
+                if let Some(limit) = limits.iter().find(|limit| limit.path == known.path) {
+                    known.clone_from(limit);
+                }
+            }
+        }
+        if let Some(waiter) = self.engine.gate.line.of_mut(process) {
+            waiter.launch.cgroups = limits;
+        }
         self.decide();
     }
 
@@ -117,7 +127,7 @@ impl Step<'_> {
             .filter(|(_, waiter)| late(waiter) || lost(waiter, restored))
             .map(|(number, _)| number)
             .collect();
-        let some_left = !over.is_empty();
+        let mut some_left = !over.is_empty();
         for number in over {
             let Some(waiter) = self.engine.gate.line.remove(number) else { continue };
             self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
@@ -126,6 +136,7 @@ impl Step<'_> {
                 self.refuse(&waiter.launch, waiter.profile, obstacle);
             }
         }
+        some_left |= self.refuse_what_can_never_be();
         self.forget_old_grants();
         self.engine.gate.line.forget_turns(now);
         self.look_at_rooms();
@@ -136,25 +147,53 @@ impl Step<'_> {
         self.tick_confined();
     }
 
-    /// What limits those who wait for room in a cgroup moves without a word.
+    /// A host or a configuration may have changed so that a launch that waits would wait in vain, and hold up others.
+    fn refuse_what_can_never_be(&mut self) -> bool {
+        let line = self.engine.gate.line.iter().filter(|(_, waiter)| !waiter.away);
+        let vain: Vec<(u64, Obstacle)> =
+            line.filter_map(|(number, waiter)| Some((number, self.never(&waiter.launch, &waiter.profile)?))).collect();
+        let some = !vain.is_empty();
+        for (number, obstacle) in vain {
+            let Some(waiter) = self.engine.gate.line.remove(number) else { continue };
+            self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
+            self.refuse(&waiter.launch, waiter.profile, obstacle);
+        }
+        some
+    }
+
+    /// What limits those who wait for room in a cgroup moves without a word. One look is for all in the same cgroup; where there
+    /// are many cgroups, they take turns.
     fn look_at_rooms(&mut self) {
-        let limited = self.engine.gate.line.iter().filter(|(_, waiter)| waiter.launch.cgroup.is_some() && !waiter.away);
-        let looks: Vec<Effect> =
-            limited.take(LOOKS).map(|(_, waiter)| Effect::FindRoom(waiter.launch.process)).collect();
-        looks.into_iter().for_each(|look| self.effect(look));
+        let mut cgroups: BTreeMap<&str, ProcessId> = BTreeMap::new();
+        for (_, waiter) in self.engine.gate.line.iter().filter(|(_, waiter)| !waiter.away) {
+            if let Some(innermost) = waiter.launch.cgroups.first() {
+                cgroups.entry(&innermost.path).or_insert(waiter.launch.process);
+            }
+        }
+        let looked = self.engine.gate.looked.as_deref().unwrap_or_default();
+        let after = cgroups.range::<str, _>((Bound::Excluded(looked), Bound::Unbounded));
+        let before = cgroups.range::<str, _>((Bound::Unbounded, Bound::Included(looked)));
+        let turn: Vec<(String, ProcessId)> =
+            after.chain(before).take(LOOKS).map(|(path, process)| ((*path).to_owned(), *process)).collect();
+        for (path, process) in turn {
+            self.engine.gate.looked = Some(path);
+            self.effect(Effect::FindRoom(process));
+        }
     }
 
     /// The host's memory was read: what sessions hold by now is no promise any more.
     pub(in crate::engine) fn gate_host(&mut self) {
-        let Engine { gate, table, config, close_watch, .. } = &mut *self.engine;
+        let Engine { gate, table, sessions, config, close_watch, .. } = &mut *self.engine;
         if !gate.leases.is_empty() {
-            let mut sums: BTreeMap<SessionId, Bytes> = BTreeMap::new();
+            // What agents hold that were started inside of it is the lease's too.
+            let mut sums: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
             for process in table.living() {
-                *sums.entry(process.session).or_default() += process.cost();
+                if let Some(root) = sessions.get(process.session).and_then(|session| session.granted) {
+                    *sums.entry(root).or_default() += process.cost();
+                }
             }
-            for held in gate.leases.values_mut() {
-                let sum = held.session.and_then(|session| sums.get(&session)).copied().unwrap_or_default();
-                held.shown = held.shown.max(sum);
+            for (root, held) in &mut gate.leases {
+                held.shown = held.shown.max(sums.get(root).copied().unwrap_or_default());
             }
         }
         if gate.breaker.host(self.now, &close_watch.host, &config.gate) {

@@ -10,7 +10,7 @@ pub(super) const WORTH_LEARNING: Duration = Duration::from_secs(60);
 /// Past sessions of a profile that are remembered.
 const REMEMBER: usize = 200;
 /// So many are needed before they are believed.
-const BELIEVED: usize = 5;
+const BELIEVED: usize = 10;
 /// What is expected is what this share of them stayed below.
 const PERCENTILE: usize = 95;
 

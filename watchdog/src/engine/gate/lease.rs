@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, Withdrawal, learned};
+use super::{Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, UNPROFILED, Withdrawal, learned};
 use crate::api::ProcessKind;
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening};
-use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
 use crate::engine::membership::Newcomer;
+use crate::engine::session::Session;
 
 /// The agent's oom_score_adj where its profile gives none: it goes before the host's services,
 const OOM_SCORE_ADJ: i32 = 300;
@@ -19,9 +20,11 @@ const HELPERS_ABOVE: i32 = 200;
 impl Step<'_> {
     /// Grants a launch: its process is the root of a session from now on.
     pub(super) fn grant(&mut self, waiter: Waiter) {
-        let Waiter { launch, profile, queued, expected, .. } = waiter;
-        let Launch { process, ppid, uid, comm, image, cgroup, .. } = launch;
-        let lease = Lease { process, profile: profile.clone(), uid, granted: self.now, expected };
+        let Waiter { launch, profile, queued, .. } = waiter;
+        let expected = self.engine.expected(&launch, &profile);
+        let Launch { process, ppid, uid, comm, image, cgroups, .. } = launch;
+        let cgroups = cgroups.into_iter().map(|limit| limit.path).collect();
+        let lease = Lease { process, profile: profile.clone(), uid, granted: self.now, expected, cgroups };
         self.engine.gate.line.served(uid, self.now);
         self.engine.gate.recent.push_back(lease.clone());
         if self.now > queued {
@@ -31,8 +34,7 @@ impl Step<'_> {
                 served.pop_front();
             }
         }
-        let held =
-            Held { lease: lease.clone(), session: None, shown: Bytes(0), cgroup: cgroup.map(|limit| limit.path) };
+        let held = Held { lease: lease.clone(), session: None, shown: Bytes(0) };
         self.engine.gate.leases.insert(process, held);
         self.effect(Effect::Remember(GateRecord::Granted(lease.clone())));
         match self.engine.table.alive(process).map(|known| known.session) {
@@ -41,7 +43,8 @@ impl Step<'_> {
                 if let Some(session) = self.engine.sessions.get_mut(outer) {
                     session.profile.clone_from(&profile);
                 }
-                self.session_began(outer);
+                self.grant_session(outer);
+                self.bind(outer);
                 self.gated_or_not(outer);
             }
             Some(outer) => self.move_out(process, &profile, Some(outer)),
@@ -69,18 +72,43 @@ impl Step<'_> {
         self.journal(self.now, Some(process), Happening::LaunchGranted { profile: name, waited_ms });
     }
 
-    /// A new session: whether it came through the gate, or inside one that did.
-    pub(in crate::engine) fn session_began(&mut self, session: SessionId) {
+    /// A new session, which came through the gate, or inside one that did, or past it.
+    pub(in crate::engine) fn begin_session(
+        &mut self,
+        root: ProcessId,
+        profile: &str,
+        parent: Option<SessionId>,
+        uid: Uid,
+    ) -> SessionId {
+        let session = self.engine.sessions.begin(root, profile, parent, uid);
+        self.grant_session(session);
+        session
+    }
+
+    fn grant_session(&mut self, session: SessionId) {
         let Some((root, parent)) = self.engine.sessions.get(session).map(|new| (new.root, new.parent)) else { return };
-        let granted = self.engine.gate.leases.get_mut(&root).map(|held| held.session = Some(session)).is_some();
-        let inside = parent.and_then(|parent| self.engine.sessions.get(parent)).is_some_and(|outer| outer.gated);
+        let own = self.engine.gate.leases.get_mut(&root).map(|held| held.session = Some(session)).map(|()| root);
+        let outer = || self.engine.sessions.get(parent?)?.granted;
+        let granted = own.or_else(outer);
         if let Some(new) = self.engine.sessions.get_mut(session) {
-            new.gated = granted || inside;
+            new.granted = granted;
         }
-        if granted || inside {
-            let bounds = if granted { self.bounds_of(session) } else { Bounds::default() };
-            self.effect(Effect::Bound(root, bounds));
-        }
+    }
+
+    /// Has the kernel hold a granted session to its bounds. What begins inside of it stays under them.
+    pub(in crate::engine) fn bind(&mut self, session: SessionId) {
+        let Some(known) = self.engine.sessions.get(session).filter(|known| known.granted == Some(known.root)) else {
+            return;
+        };
+        let (root, bounds) = (known.root, self.bounds_of(session));
+        self.effect(Effect::Bound(root, bounds));
+    }
+
+    /// Another configuration has other bounds.
+    pub(in crate::engine) fn bind_all(&mut self) {
+        let sessions: Vec<SessionId> =
+            self.engine.sessions.iter().filter(|session| session.members > 0).map(|session| session.id).collect();
+        sessions.into_iter().for_each(|session| self.bind(session));
     }
 
     /// A process of a session is dead: its place may be free.
@@ -102,7 +130,6 @@ impl Step<'_> {
             self.end_lease(root);
         }
         self.gated_or_not(session);
-        self.engine.gate.subagents.forget(session);
         if !self.engine.gate.line.is_empty() {
             // What it held is free by now; the next regular look may be a second away.
             self.effect(Effect::LookAtHost);
@@ -112,13 +139,21 @@ impl Step<'_> {
 
     /// A session is over: what its sessions take is learned from it.
     pub(in crate::engine) fn gate_session_ended(&mut self, session: SessionId) {
+        self.engine.gate.subagents.forget(session);
         let Some(over) = self.engine.sessions.get(session) else { return };
-        let lasted = self.now.since(BootTime::from(over.root.start_time));
-        let (root, profile, peak, gated) = (over.root, over.profile.clone(), over.tally.peak, over.gated);
-        if gated {
-            self.effect(Effect::Unbound(root));
+        let (profile, peak, granted) = (over.profile.clone(), over.tally.peak, over.granted);
+        // A lease's process may have waited for hours before its session began.
+        let since = granted
+            .and(self.engine.gate.leases.get(&over.root).map(|held| held.lease.granted))
+            .unwrap_or(BootTime::from(over.root.start_time));
+        let lasted = self.now.since(since);
+        if let Some(root) = granted {
+            let goes_on = |other: &Session| other.members > 0 && other.granted == Some(root);
+            if !self.engine.sessions.iter().any(goes_on) {
+                self.effect(Effect::Unbound(root));
+            }
         }
-        if lasted >= learned::WORTH_LEARNING && peak > Bytes(0) {
+        if lasted >= learned::WORTH_LEARNING && peak > Bytes(0) && profile != UNPROFILED {
             learned::learn(&mut self.engine.gate.peaks, &profile, peak);
             self.effect(Effect::Learned(self.engine.gate.peaks.clone()));
         }
@@ -151,11 +186,16 @@ impl Step<'_> {
     pub(in crate::engine) fn expose_helper(&mut self, process: ProcessId) {
         let table = &self.engine.table;
         let Some(helper) = table.get(process) else { return };
-        let agent =
-            helper.parent.and_then(|parent| table.get(parent)).is_some_and(|parent| parent.kind == ProcessKind::Agent);
-        let Some(session) = self.engine.sessions.get(helper.session).filter(|session| agent && session.gated) else {
+        let Some(agent) = helper.parent.and_then(|parent| table.get(parent)) else { return };
+        let granted = |session: &&Session| agent.kind == ProcessKind::Agent && session.granted.is_some();
+        let Some(session) = self.engine.sessions.get(helper.session).filter(granted) else { return };
+        // The agent itself, behind its launcher.
+        let launches = agent.id == session.root
+            && self.engine.config.profile(&session.profile).is_some_and(|profile| profile.relaunches)
+            && !self.has_agent_behind(agent);
+        if launches {
             return;
-        };
+        }
         // What is below it inherits it.
         let own = self.engine.config.profile(&session.profile).and_then(|profile| profile.bounds.oom_score_adj);
         let raised = own.unwrap_or(OOM_SCORE_ADJ) + HELPERS_ABOVE;

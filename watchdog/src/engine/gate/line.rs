@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{Launch, Obstacle};
-use crate::engine::id::{BootTime, Bytes, ProcessId, Uid};
+use crate::engine::id::{BootTime, ProcessId, Uid};
 
 /// This much waiting is worth one step of priority.
 pub(super) const AGING: Duration = Duration::from_secs(60);
@@ -25,8 +25,6 @@ pub(super) struct Waiter {
     pub(super) queued: BootTime,
     /// Refused when it still waits then.
     pub(super) deadline: BootTime,
-    /// What it is expected to take.
-    pub(super) expected: Bytes,
     /// Its client was there before the daemon last ended, and has not come back.
     pub(super) away: bool,
     /// What it waits for, as of the last decision.
@@ -62,6 +60,10 @@ impl Line {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Waiter)> {
         self.waiters.iter().map(|(number, waiter)| (*number, waiter))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
+        self.waiters.values_mut()
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Waiter> {

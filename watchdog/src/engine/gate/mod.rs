@@ -52,8 +52,9 @@ pub struct Launch {
     pub waits: bool,
     /// What it is expected to take, where that was said.
     pub memory: Option<Bytes>,
-    /// The tightest limit of its cgroup and those above it.
-    pub cgroup: Option<CgroupLimit>,
+    /// Those of its cgroup and the cgroups above it that have a limit.
+    #[serde(default)]
+    pub cgroups: Vec<CgroupLimit>,
 }
 
 /// Why a waiting launch is no more.
@@ -78,6 +79,9 @@ pub struct Lease {
     pub granted: BootTime,
     /// What it was expected to take.
     pub expected: Bytes,
+    /// The cgroups under whose limits it was granted.
+    #[serde(default)]
+    pub cgroups: Vec<String>,
 }
 
 /// What is to be done about a grant, and said of it.
@@ -242,6 +246,10 @@ pub(super) struct Gate {
     confined: Confined,
     /// When the places of those who waited for an earlier run of the daemon were taken up.
     restored: Option<BootTime>,
+    /// Scans since the start, as far as they matter.
+    scans: u8,
+    /// The cgroup whose room was looked at last.
+    looked: Option<String>,
 }
 
 /// A lease, and what has become of what it promised.
@@ -252,8 +260,6 @@ struct Held {
     session: Option<SessionId>,
     /// The most that its session held when the host's memory was last read.
     shown: Bytes,
-    /// The cgroup whose limit it was granted under.
-    cgroup: Option<String>,
 }
 
 impl Held {

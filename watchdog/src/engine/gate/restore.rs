@@ -1,9 +1,12 @@
 //! What the gate has to know after the daemon was gone.
 
 use super::line::Waiter;
-use super::{GateRecord, Held, Launch, Restored};
+use super::{GateRecord, Held, Launch, Lease, Restored};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::{Engine, Step};
+
+/// After so many scans requests are answered.
+const SCANS_TO_READY: u8 = 2;
 
 impl Step<'_> {
     /// What an earlier run of the daemon knew, in the order in which it was written.
@@ -21,7 +24,7 @@ impl Step<'_> {
                     gate.line.of(lease.process).map(|number| gate.line.remove(number));
                     gate.line.served(lease.uid, lease.granted);
                     gate.recent.push_back(lease.clone());
-                    let held = Held { session: None, shown: Bytes(0), cgroup: None, lease };
+                    let held = Held { session: None, shown: Bytes(0), lease };
                     gate.leases.insert(held.lease.process, held);
                 }
                 GateRecord::Ended(process) => {
@@ -36,8 +39,7 @@ impl Step<'_> {
     fn restore_waiter(&mut self, queued: BootTime, launch: Launch) {
         let profile = self.profile_of(&launch);
         let deadline = queued.plus(launch.timeout.unwrap_or(self.engine.config.gate.timeout));
-        let expected = self.expected(&launch, &profile);
-        let waiter = Waiter { launch, profile, queued, deadline, expected, away: true, obstacle: None, told: None };
+        let waiter = Waiter { launch, profile, queued, deadline, away: true, obstacle: None, told: None };
         self.engine.gate.line.push(waiter);
     }
 
@@ -52,6 +54,12 @@ impl Step<'_> {
             self.engine.gate.leases.values().filter(missing).map(|held| held.lease.process).collect();
         for process in gone {
             self.end_lease(process);
+        }
+        // Nobody is answered before the table is right, which takes two scans: only then can a client be late.
+        let gate = &mut self.engine.gate;
+        if gate.scans < SCANS_TO_READY {
+            gate.scans += 1;
+            gate.restored = gate.restored.map(|_| self.now);
         }
     }
 
@@ -75,7 +83,9 @@ impl Engine {
         // Those that have ended still count for rates.
         let ended = gate.recent.iter().filter(|lease| !gate.leases.contains_key(&lease.process));
         let ended = ended.flat_map(|lease| [GateRecord::Granted(lease.clone()), GateRecord::Ended(lease.process)]);
-        let held = gate.leases.values().map(|held| GateRecord::Granted(held.lease.clone()));
+        let mut held: Vec<&Lease> = gate.leases.values().map(|held| &held.lease).collect();
+        held.sort_by_key(|lease| (lease.granted, lease.process));
+        let held = held.into_iter().map(|lease| GateRecord::Granted(lease.clone()));
         let waiting = gate
             .line
             .iter()

@@ -8,15 +8,15 @@ use crate::engine::Engine;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use crate::engine::view::{Naming, Viewer};
 
+/// Holders of places that a refusal lists.
+const OCCUPANTS: usize = 16;
+
 impl Engine {
     /// `GET /v1/queue`. Positions count everybody; of others a user sees nothing else.
     #[must_use]
     pub fn queue(&self, now: BootTime, viewer: Viewer, naming: &Naming<'_>) -> api::Queue {
         let gate = &self.gate;
-        let mut memory: BTreeMap<SessionId, Bytes> = BTreeMap::new();
-        for process in self.table.living() {
-            *memory.entry(process.session).or_default() += process.cost();
-        }
+        let memory = self.held_by_session();
         let waiting = (1..).zip(self.order(now)).filter_map(|(position, number)| {
             let waiter = gate.line.get(number).filter(|waiter| viewer.sees(waiter.launch.uid))?;
             let launch = &waiter.launch;
@@ -33,7 +33,7 @@ impl Engine {
                 waited_seconds: now.since(waiter.queued).as_secs_f64(),
                 reason: obstacle.map_or(api::RefusalReason::Quota, |obstacle| obstacle.reason),
                 detail: obstacle.map_or_else(|| "others are ahead".to_owned(), |obstacle| obstacle.detail.clone()),
-                memory_bytes: waiter.expected.0,
+                memory_bytes: self.expected(launch, &waiter.profile).0,
                 away: waiter.away,
             })
         });
@@ -66,18 +66,21 @@ impl Engine {
         }
     }
 
-    /// What a refusal says of those who hold the places. Of other users only their number is told, in its text.
+    /// What a refusal says of those who hold the places, the first of many. Of other users only their number is told, in its
+    /// text.
     #[must_use]
     pub fn occupants(&self, holders: &[SessionId], viewer: Viewer, naming: &Naming<'_>) -> Vec<api::Occupant> {
+        let memory = if holders.is_empty() { BTreeMap::new() } else { self.held_by_session() };
         let sessions = holders.iter().filter_map(|holder| self.sessions.get(*holder));
         sessions
             .filter(|session| viewer.sees(session.uid))
+            .take(OCCUPANTS)
             .map(|session| api::Occupant {
                 session: session.id.0,
                 pid: self.agent_of(session.id).map_or(session.root, |agent| agent.id).pid.0,
                 profile: session.profile.clone(),
                 user: (naming.user)(session.uid),
-                memory_bytes: self.held_by(session.id).0,
+                memory_bytes: memory.get(&session.id).map_or(0, |bytes| bytes.0),
             })
             .collect()
     }
@@ -101,8 +104,12 @@ impl Engine {
         waiter.map(|(_, waiter)| (waiter.launch.process, waiter.launch.uid))
     }
 
-    fn held_by(&self, session: SessionId) -> Bytes {
-        self.table.living().filter(|process| process.session == session).map(|process| process.cost()).sum()
+    fn held_by_session(&self) -> BTreeMap<SessionId, Bytes> {
+        let mut memory: BTreeMap<SessionId, Bytes> = BTreeMap::new();
+        for process in self.table.living() {
+            *memory.entry(process.session).or_default() += self.charged(process);
+        }
+        memory
     }
 
     fn shown_lease(

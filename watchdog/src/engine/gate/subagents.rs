@@ -15,6 +15,10 @@ const FORGOTTEN: Duration = Duration::from_secs(6 * 3_600);
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Ends of subagents that the pace is judged by.
 const PACE_BY: usize = 8;
+/// Subagents of one session that are remembered; a hook that goes wild pushes out its own oldest.
+const REMEMBERED: usize = 256;
+/// Bytes of a call's number that are remembered.
+const CALL: usize = 128;
 /// Subagents that have ended of which it is remembered when they ran.
 const FINISHED: usize = 64;
 /// When it is worth another try where nothing tells.
@@ -66,14 +70,24 @@ impl Subagents {
 }
 
 impl Running {
-    fn start(&mut self, call: Option<String>, now: BootTime) {
+    fn start(&mut self, call: Option<&str>, now: BootTime) {
         self.running.iter_mut().for_each(|one| one.alone = false);
-        self.running.push_back(One { since: now, call, alone: self.running.is_empty() });
+        let alone = self.running.is_empty();
+        push_bounded(&mut self.running, One { since: now, call: call.map(shortened), alone }, REMEMBERED);
+    }
+
+    /// All are over.
+    fn stop_all(&mut self, now: BootTime) {
+        while !self.running.is_empty() {
+            self.stop(None, now);
+        }
     }
 
     /// Takes out the one with this call's number, else the oldest.
     fn stop(&mut self, call: Option<&str>, now: BootTime) {
-        let by_call = call.and_then(|call| self.running.iter().position(|one| one.call.as_deref() == Some(call)));
+        let call = call.map(shortened);
+        let by_call =
+            call.as_deref().and_then(|call| self.running.iter().position(|one| one.call.as_deref() == Some(call)));
         // A number that no start bore was denied, or is told twice.
         let unknown = call.is_some() && self.running.iter().any(|one| one.call.is_some());
         let index = by_call.or(if unknown { None } else { Some(0) });
@@ -93,6 +107,11 @@ impl Running {
         let usual = self.took.iter().sum::<Duration>() / count;
         Some(self.running.front()?.since.plus(usual).since(now).max(Duration::from_secs(5)))
     }
+}
+
+fn shortened(call: &str) -> String {
+    let end = (0..=call.len().min(CALL)).rev().find(|end| call.is_char_boundary(*end)).unwrap_or(0);
+    call[..end].to_owned()
 }
 
 fn push_bounded<T>(last: &mut VecDeque<T>, one: T, most: usize) {
@@ -123,7 +142,7 @@ impl Step<'_> {
                 let obstacle = self.subagent_obstacle(session, &profile, max);
                 if obstacle.is_none() {
                     let running = self.engine.gate.subagents.of(session, now);
-                    running.start(call.call.clone(), now);
+                    running.start(call.call.as_deref(), now);
                 }
                 obstacle
             }
@@ -132,8 +151,10 @@ impl Step<'_> {
                 self.engine.survey.soon();
                 None
             }
+            // Claude Code says so at /clear too, and goes on.
             SubagentEvent::SessionEnd => {
-                self.engine.gate.subagents.forget(session);
+                self.engine.gate.subagents.of(session, now).stop_all(now);
+                self.engine.survey.soon();
                 None
             }
         };

@@ -20,8 +20,11 @@ impl Step<'_> {
             return;
         }
         let policy = engine.ungated_policy(&known.profile);
-        if known.gated || policy == Ungated::Allow {
-            self.close(key, if known.gated { "granted" } else { "allowed" });
+        if known.granted.is_some() || policy == Ungated::Allow {
+            // The same key stands for a root that left its cgroup.
+            if !engine.gate.confined.is_outside(known.root) {
+                self.close(key, if known.granted.is_some() { "granted" } else { "allowed" });
+            }
             return;
         }
         let Some(agent) = engine.table.get(known.root) else { return };
@@ -57,7 +60,7 @@ impl Step<'_> {
         let engine = &*self.engine;
         let session = engine.table.get(process).and_then(|known| engine.sessions.get(known.session));
         let Some(known) = session.filter(|session| session.root == process) else { return };
-        if !known.gated && engine.ungated_policy(&known.profile) == Ungated::Deny {
+        if known.granted.is_none() && engine.ungated_policy(&known.profile) == Ungated::Deny {
             self.effect(Effect::EndUngated(process));
         }
     }

@@ -103,7 +103,7 @@ fn the_limit_that_kills_is_asked_and_full_swap_alone_refuses_nothing() {
     let scope =
         CgroupLimit { path: "/user.slice/workers.slice".into(), max: mib(8.0), current: mib(7.8), cache: mib(0.1) };
     let asked = launch(&mut world);
-    let worker = ask(&mut world, Launch { cgroup: Some(scope), ..asked });
+    let worker = ask(&mut world, Launch { cgroups: vec![scope], ..asked });
     let obstacle = told(&world, worker).unwrap().obstacle;
     assert_eq!((obstacle.reason, obstacle.bound.as_str()), (RefusalReason::Memory, "memory.max"));
     assert!(obstacle.detail.contains("/user.slice/workers.slice: 8.0 GiB"), "{}", obstacle.detail);

@@ -47,12 +47,55 @@ fn the_kernel_lets_go_of_a_session_when_its_last_process_is_gone() {
 }
 
 #[test]
+fn the_kernel_holds_a_session_while_an_agent_lives_that_began_inside_of_it() {
+    let (mut world, agent, _) = confined();
+    let inner = world.spawn(agent, &["/usr/bin/codex"]);
+    world.kill(agent);
+    assert!(!world.effects.contains(&Effect::Unbound(agent)));
+    world.kill(inner);
+    assert!(world.effects.contains(&Effect::Unbound(agent)));
+}
+
+#[test]
+fn another_configuration_has_other_bounds_at_once() {
+    let (mut world, agent, _) = confined();
+    world.effects.clear();
+    let config = config::parse(std::path::Path::new("test.toml"), &BOUNDED.replace("= 4", "= 9")).unwrap();
+    let (now, mut effects) = (world.now, Vec::new());
+    world.engine.reconfigure(now, std::sync::Arc::new(config), &mut effects);
+    let bound = |effect: &Effect| matches!(effect, Effect::Bound(root, bounds) if *root == agent && bounds.max_helpers == Some(9));
+    assert!(effects.iter().any(bound), "{effects:#?}");
+}
+
+#[test]
+fn the_agent_behind_a_launcher_is_no_helper_of_it() {
+    let mut world = roomy("");
+    let asked = launch(&mut world);
+    let launcher = ask(&mut world, Launch { image: image("/usr/bin/codex", &["codex"]), ..asked });
+    world.exec(launcher, "/usr/bin/node", &["node", "/usr/bin/codex"]);
+    let agent = world.fork(launcher);
+    world.exec(agent, "/x/codex", &["codex"]);
+    let helper = world.fork(agent);
+    let raised: Vec<ProcessId> = world
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::RaiseOomScore(process, _) => Some(*process),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(raised, [helper]);
+}
+
+#[test]
 fn an_agent_inside_a_granted_session_came_through_the_gate_too() {
     let mut world = roomy("");
     let outer = start(&mut world);
     let inner = world.spawn(outer, &["/usr/bin/codex"]);
     assert!(world.session(inner).gated);
-    assert!(world.effects.contains(&Effect::Bound(inner, Bounds::default())));
+    let bound =
+        |root: ProcessId| world.effects.iter().any(|effect| matches!(effect, Effect::Bound(of, _) if *of == root));
+    assert!(bound(outer) && !bound(inner), "what begins inside stays under the bound of what was granted");
     assert!(world.open(FindingKind::Ungated).is_empty());
 }
 

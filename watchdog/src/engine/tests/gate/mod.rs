@@ -56,7 +56,7 @@ pub(super) fn launch_of(process: ProcessId) -> Launch {
         timeout: None,
         waits: true,
         memory: None,
-        cgroup: None,
+        cgroups: Vec::new(),
     }
 }
 

@@ -78,11 +78,26 @@ fn an_end_without_a_number_is_the_oldests() {
 }
 
 #[test]
-fn the_end_of_the_session_is_the_end_of_all_and_so_is_the_agents_death() {
+fn the_end_of_the_session_is_the_end_of_all() {
     let mut world = roomy(THREE);
     let agent = world.claude();
     starts(&mut world, agent, "a");
     assert_eq!(tells(&mut world, agent, SubagentEvent::SessionEnd, None).running, 0);
+    starts(&mut world, agent, "b");
+    // Whoever has its pid next is another.
+    world.kill(agent);
+    let next = world.claude();
+    assert_eq!(starts(&mut world, next, "c").running, 1);
+}
+
+#[test]
+fn a_hook_that_goes_wild_is_forgotten_in_part() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    for number in 0..300 {
+        starts(&mut world, agent, &format!("{number}{}", "x".repeat(1_000)));
+    }
+    assert_eq!(starts(&mut world, agent, "last").running, 256);
 }
 
 #[test]
