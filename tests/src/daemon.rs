@@ -140,7 +140,7 @@ impl Daemon {
     }
 
     fn await_ready(&mut self) {
-        let ready = poll(limit(Duration::from_secs(20)), || {
+        let ready = poll(limit(Duration::from_secs(40)), || {
             let ended = self.process.try_wait().expect("the daemon is our child");
             assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.log());
             self.log().lines().any(|line| line.contains("ready")).then_some(())

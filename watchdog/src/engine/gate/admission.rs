@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::line::{Order, Waiter};
-use super::{Gate, Launch, Lease, Obstacle, TOLD_AT_ONCE, UNPROFILED, Waits, learned};
+use super::{Gate, Launch, Lease, MEMORY_MOVES, Obstacle, SOME_TIME, TOLD_AT_ONCE, UNPROFILED, Waits, learned};
 use crate::api::{ProcessKind, RefusalReason};
 use crate::config::Rate;
 use crate::engine::effect::Effect;
@@ -12,11 +12,6 @@ use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
 use crate::engine::session::Session;
 use crate::engine::{Engine, Step};
 use crate::units;
-
-/// When it is worth another try where nothing tells.
-const SOME_TIME: Duration = Duration::from_secs(30);
-/// The host's memory moves within this time.
-const MEMORY_MOVES: Duration = Duration::from_secs(15);
 
 /// A session that holds a place: its agent lives, or a grant is too young for the table to have it.
 #[derive(Clone, Debug)]
@@ -61,11 +56,7 @@ impl Step<'_> {
             return;
         }
         let mut places = self.engine.places();
-        let mut running: BTreeMap<Uid, usize> = BTreeMap::new();
-        for place in &places {
-            *running.entry(place.uid).or_default() += 1;
-        }
-        let mut order = self.engine.gate.line.order(self.now, &running);
+        let mut order = self.engine.gate.line.order(self.now, &places);
         let mut granted = false;
         let mut shut: Option<Obstacle> = None;
         let mut full: BTreeMap<String, Obstacle> = BTreeMap::new();
@@ -353,11 +344,7 @@ impl Gate {
 impl Engine {
     /// The numbers of those who wait, in the order in which they will be served.
     pub(super) fn order(&self, now: BootTime) -> Order {
-        let mut running: BTreeMap<Uid, usize> = BTreeMap::new();
-        for place in self.places() {
-            *running.entry(place.uid).or_default() += 1;
-        }
-        self.gate.line.order(now, &running)
+        self.gate.line.order(now, &self.places())
     }
 
     /// The sessions that hold a place.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{GateRecord, Launch, Obstacle, Refused, UNPROFILED, Withdrawal};
+use super::{GateRecord, Launch, Obstacle, Refused, SOME_TIME, UNPROFILED, Withdrawal};
 use crate::api::RefusalReason;
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
@@ -237,7 +237,7 @@ fn timed_out(waiter: &Waiter, now: BootTime) -> Obstacle {
         detail: format!("not granted within {waited}: {cause}"),
         bound,
         holders: waiter.obstacle.iter().flat_map(|obstacle| obstacle.holders.clone()).collect(),
-        retry_after: retry_after.or(Some(Duration::from_secs(30))),
+        retry_after: retry_after.or(Some(SOME_TIME)),
     }
 }
 

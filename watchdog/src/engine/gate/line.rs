@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use super::admission::Place;
 use super::{Launch, Obstacle};
 use crate::engine::id::{BootTime, ProcessId, Uid};
 
@@ -114,8 +115,12 @@ impl Line {
         self.turns.retain(|uid, turn| *turn > by || waiting.contains_key(uid));
     }
 
-    /// The order in which they go from now on, when each user has so many sessions.
-    pub(super) fn order(&self, now: BootTime, running: &BTreeMap<Uid, usize>) -> Order {
+    /// The order in which they go from now on, when these places are taken.
+    pub(super) fn order(&self, now: BootTime, places: &[Place]) -> Order {
+        let mut running: BTreeMap<Uid, usize> = BTreeMap::new();
+        for place in places {
+            *running.entry(place.uid).or_default() += 1;
+        }
         let mut users: BTreeMap<Uid, Vec<Candidate>> = BTreeMap::new();
         for (number, waiter) in &self.waiters {
             let launch = &waiter.launch;

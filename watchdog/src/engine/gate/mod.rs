@@ -226,6 +226,10 @@ pub const UNPROFILED: &str = "other";
 
 /// Grants that the estimate of a wait is made of.
 const ESTIMATE_BY: usize = 8;
+/// When it is worth another try where nothing tells.
+const SOME_TIME: Duration = Duration::from_secs(30);
+/// The host's memory moves within this time.
+const MEMORY_MOVES: Duration = Duration::from_secs(15);
 /// Positions up to this are told at once when they change, the others with the next tick.
 const TOLD_AT_ONCE: u64 = 16;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Obstacle, Subagent, SubagentDecision};
+use super::{MEMORY_MOVES, Obstacle, SOME_TIME, Subagent, SubagentDecision};
 use crate::api::{RefusalReason, SubagentEvent};
 use crate::engine::Step;
 use crate::engine::effect::Effect;
@@ -21,9 +21,6 @@ const REMEMBERED: usize = 256;
 const CALL: usize = 128;
 /// Subagents that have ended of which it is remembered when they ran.
 const FINISHED: usize = 64;
-/// When it is worth another try where nothing tells.
-const SOME_TIME: Duration = Duration::from_secs(30);
-const MEMORY_MOVES: Duration = Duration::from_secs(15);
 
 /// The subagents of each session.
 #[derive(Debug, Default)]
