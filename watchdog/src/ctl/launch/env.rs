@@ -1,7 +1,8 @@
 //! The environment of CMD: what it inherits, what its profile adds, and what `--env` says.
 //!
 //! The user's own value stands: a profile sets only what is not set. Lists of options grow instead: of the profile's
-//! options those are added that are not given already, with the same value where an option may be given several times. `--env` overrules both.
+//! options those are added that are not given already; of an option that may be given several times, each value that is
+//! not. `--env` overrules both.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
