@@ -11,8 +11,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::fake_daemon::{Server, http, run};
-use super::grant;
+use super::fake_daemon::{Server, http, run, stream_of};
+use super::{grant, waiting};
 
 /// What the daemon says to a connection for which there is no room: a problem, and the refusal of a launch.
 const NO_ROOM: &str = r#"{"error":"too many connections are open","granted":false,"reason":"queue_full",
@@ -59,6 +59,22 @@ fn a_daemon_that_is_busy_is_asked_again_until_it_answers() {
     let (code, out, err) = run(&server.socket(), &["launch", "--", "echo", "started"]);
     assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
     assert_eq!((err.matches("the daemon is busy").count(), requests.try_iter().count()), (1, 3), "{err}");
+}
+
+#[test]
+fn a_full_door_takes_no_place_in_the_queue_away() {
+    let asked = AtomicU32::new(0);
+    let server = Server::start(move |_, stream| {
+        let answer = match asked.fetch_add(1, Ordering::Relaxed) {
+            // And gone, as in a restart.
+            0 => stream_of(&[&waiting("quota", "2 of 2 run")]),
+            1 => http("503 Service Unavailable", NO_ROOM),
+            _ => grant(),
+        };
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let (code, out, err) = run(&server.socket(), &["launch", "--", "echo", "started"]);
+    assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
 }
 
 #[test]

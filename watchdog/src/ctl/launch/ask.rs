@@ -47,6 +47,8 @@ pub(super) struct Asking<'a> {
     patience: Option<(Duration, Instant)>,
     /// The daemon was there once: from then on it is waited for.
     known: bool,
+    /// It waits in the queue: a door that is full does not take that away.
+    queued: bool,
     away_since: Option<Instant>,
     pause: Duration,
 }
@@ -62,8 +64,8 @@ impl<'a> Asking<'a> {
         began: Instant,
     ) -> Self {
         let patience = timeout.and_then(|timeout| Some((timeout, began.checked_add(timeout)?)));
-        let (known, away_since, pause) = (false, None, FIRST_PAUSE);
-        Self { client, request, progress, fail_open, began, patience, known, away_since, pause }
+        let (known, queued, away_since, pause) = (false, false, None, FIRST_PAUSE);
+        Self { client, request, progress, fail_open, began, patience, known, queued, away_since, pause }
     }
 
     /// Asks until there is an answer.
@@ -107,7 +109,10 @@ impl<'a> Asking<'a> {
             self.away_since = None;
             self.pause = FIRST_PAUSE;
             match update {
-                LaunchUpdate::Waiting(waiting) => self.progress.waits(waiting),
+                LaunchUpdate::Waiting(waiting) => {
+                    self.queued = true;
+                    self.progress.waits(waiting);
+                }
                 LaunchUpdate::Granted(grant) => return Ok(Decision::Granted(grant)),
                 LaunchUpdate::Refused(refused) => return Ok(Decision::Refused(refused)),
             }
@@ -141,8 +146,10 @@ impl<'a> Asking<'a> {
                 self.known |= was_there;
                 true
             }
-            Failure::Busy { refused: Some(refused), .. } => return Ok(Some(Decision::Refused((**refused).clone()))),
-            Failure::Busy { why, refused: None } if self.request.no_wait => {
+            Failure::Busy { refused: Some(refused), .. } if !self.queued => {
+                return Ok(Some(Decision::Refused((**refused).clone())));
+            }
+            Failure::Busy { why, .. } if self.request.no_wait => {
                 let detail = format!("it would have to wait for the daemon: {why}");
                 return Ok(Some(Decision::Refused(late("--no-wait", detail))));
             }
