@@ -82,6 +82,10 @@ fn the_daemon_is_told_what_has_ended() {
                 "tool_response":{"status":"async_launched","agentId":"a"}}"#,
             vec![json!({"event":"stop","call":"t"}), json!({"event":"start","call":"a"})],
         ),
+        (
+            r#"{"hook_event_name":"PermissionDenied","tool_name":"Agent","tool_use_id":"t","reason":"too broad"}"#,
+            vec![json!({"event":"stop","call":"t"})],
+        ),
         (r#"{"hook_event_name":"SubagentStop","agent_id":"a"}"#, vec![json!({"event":"stop","call":"a"})]),
         (r#"{"hook_event_name":"SessionEnd","reason":"other"}"#, vec![json!({"event":"session_end","call":null})]),
         (r#"{"hook_event_name":"PreToolUse","tool_name":"Bash"}"#, vec![]),
@@ -89,6 +93,18 @@ fn the_daemon_is_told_what_has_ended() {
         assert_eq!(hook(&server.socket(), "claude-code", event), (0, String::new(), String::new()), "{event}");
         assert_eq!(told.try_iter().collect::<Vec<_>>(), calls, "{event}");
     }
+}
+
+#[test]
+fn the_end_of_a_subagent_with_a_large_answer_is_told() {
+    let (server, told) = gate(true);
+    let event = json!({
+        "hook_event_name": "PostToolUse", "tool_name": "Agent",
+        "tool_response": {"status": "completed", "content": "x".repeat(5 << 20)}, "tool_use_id": "t",
+    });
+    let nothing = (0, String::new(), String::new());
+    assert_eq!(hook(&server.socket(), "claude-code", &event.to_string()), nothing);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [json!({"event": "stop", "call": "t"})]);
 }
 
 #[test]

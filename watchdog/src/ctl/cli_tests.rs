@@ -284,11 +284,12 @@ fn help_of_launch() {
     CMD replaces this program: terminal, directory, environment, descriptors, signals and exit status are its own, and
     nothing stays behind, unless --retries asks for it. The profile's variables are set where they are not set already; of
     NODE_OPTIONS, JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS those options are added that are not given. While it waits, a
-    daemon that is restarted keeps its place.
+    daemon that is restarted keeps its place; one that stays away is asked again until --timeout, or for 30m.
 
-    A refusal is told on standard error, with --json as one JSON document: reason, detail, retry_after_seconds. Exit codes
-    besides those of CMD: 2 no such profile; 69 no daemon; 75 refused; 77 not permitted; 126 CMD cannot be executed; 127 there
-    is no such command (no place is asked for then).
+    A refusal is told on standard error; with --json as one JSON document, and nothing else is said there: granted (false),
+    reason, detail, retry_after_seconds; of any other failure: error. Exit codes besides those of CMD: 2 no such
+    profile; 69 no daemon; 75 refused; 77 not permitted; 126 CMD cannot be executed; 127 there is no such command (no place is
+    asked for then).
 
     Examples:
       watchdogctl launch -- claude

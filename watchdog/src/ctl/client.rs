@@ -66,6 +66,12 @@ impl Client {
         Self { patience, ..self }
     }
 
+    /// The same daemon, waited for no longer than this, nor than usual.
+    #[must_use]
+    pub(crate) fn within(&self, longest: Duration) -> Self {
+        Self { socket: self.socket.clone(), patience: self.patience.min(longest) }
+    }
+
     /// The path of the socket.
     #[must_use]
     pub(crate) fn socket(&self) -> &Path {
@@ -190,7 +196,9 @@ impl Client {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::NOT_FOUND => Failure::Unknown(reason),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Failure::Busy(reason),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok() }
+            }
             _ => Failure::No(reason),
         }
     }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::fake_daemon::{Server, ctl, run, stream_of};
 use super::{END, grant, granting, refusal, send, spawn, terminal};
 
@@ -53,6 +55,10 @@ fn a_refusal_is_a_failed_try() {
     let (code, _, err) = run(&server.socket(), &arguments);
     assert_eq!((code, requests.try_iter().count()), (75, 3), "{err}");
     assert_eq!(err.matches("true was not started: again in").count(), 2, "{err}");
+    // What a program reads is one document: that of the last try.
+    let (code, _, err) = run(&server.socket(), &[&["--json"], &arguments[..]].concat());
+    assert_eq!((code, requests.try_iter().count()), (75, 3), "{err}");
+    assert_eq!(serde_json::from_str::<Value>(&err).unwrap()["reason"], "quota");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! `SubagentStop`, which knows its `agent_id` and not the call. So the call is told to have ended and the agent to have
 //! started, under the name by which its end will be told. `SubagentStop` of one in the foreground names nobody whom the
 //! daemon knows, and so nothing is counted twice.
+//!
+//! A call that is allowed here may still be denied by others: `PermissionDenied` (version 2.1.89) tells that where the
+//! classifier of the automatic mode did it. For a person's no, for rules and for other hooks the documentation names none.
 
 use serde_json::{Value, json};
 
@@ -25,7 +28,7 @@ pub(super) fn meaning(event: &Value) -> Meaning {
             Some(agent) => Meaning::Tells(vec![call(Stop, id), call(Start, Some(agent))]),
             None => Meaning::Tells(vec![call(Stop, id)]),
         },
-        Some("PostToolUseFailure") if is_subagent => Meaning::Tells(vec![call(Stop, id)]),
+        Some("PostToolUseFailure" | "PermissionDenied") if is_subagent => Meaning::Tells(vec![call(Stop, id)]),
         // Before it had an `agent_id` there were no subagents in the background.
         Some("SubagentStop") => match text("agent_id") {
             Some(agent) => Meaning::Tells(vec![call(Stop, Some(agent))]),
@@ -63,6 +66,7 @@ pub(super) fn settings(command: &str) -> Value {
             "PreToolUse": of_tools,
             "PostToolUse": of_tools,
             "PostToolUseFailure": of_tools,
+            "PermissionDenied": of_tools,
             "SubagentStop": of_all,
             "SessionEnd": of_all,
         }
@@ -80,7 +84,7 @@ mod tests {
     fn a_subagent_is_asked_for_and_told_to_have_ended(#[case] tool: &str) {
         let event = |name: &str| json!({"hook_event_name": name, "tool_name": tool, "tool_use_id": "toolu_1"});
         assert_eq!(meaning(&event("PreToolUse")), Meaning::Asks(call(Start, Some("toolu_1"))));
-        for ended in ["PostToolUse", "PostToolUseFailure"] {
+        for ended in ["PostToolUse", "PostToolUseFailure", "PermissionDenied"] {
             assert_eq!(meaning(&event(ended)), Meaning::Tells(vec![call(Stop, Some("toolu_1"))]));
         }
     }
@@ -104,6 +108,7 @@ mod tests {
 
     #[rstest]
     #[case(json!({"hook_event_name": "PreToolUse", "tool_name": "Bash"}))]
+    #[case(json!({"hook_event_name": "PermissionDenied", "tool_name": "Bash", "tool_use_id": "toolu_1"}))]
     #[case(json!({"hook_event_name": "SubagentStop"}))]
     #[case(json!({"hook_event_name": "Stop"}))]
     #[case(json!({"hook_event_name": "SessionEnd", "reason": "clear"}))]

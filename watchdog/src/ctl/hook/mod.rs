@@ -3,9 +3,10 @@
 //! A hook must never break its agent: whatever goes wrong, the exit code is 0 and the agent goes on, with a note.
 
 mod claude_code;
+mod event;
 mod gemini_cli;
 
-use std::io::{IsTerminal, Read, stdin};
+use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -19,8 +20,6 @@ use crate::api::{SubagentAnswer, SubagentCall, SubagentEvent};
 
 /// How long the agent is held up by a daemon that does not answer.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// No event is larger: it holds a prompt, or the answer to one.
-const LARGEST_EVENT: u64 = 1 << 20;
 
 pub(super) const HELP: &str = "\
 Before a subagent starts the gate is asked. If there is no room, the agent is told so, with the reason and when to try
@@ -134,7 +133,7 @@ fn explanation(agent: Agent, settings: &str) -> String {
 
 /// What the agent is to be told on standard output.
 fn answer(client: &Client, agent: Agent) -> Option<Value> {
-    let event = match read_event(stdin().lock()) {
+    let event = match event::read(stdin().lock()) {
         Ok(event) => event,
         Err(problem) => {
             note(agent, &problem);
@@ -177,15 +176,6 @@ fn reason(answer: &SubagentAnswer) -> String {
     }
 }
 
-fn read_event(from: impl Read) -> Result<Value, String> {
-    let mut text = Vec::new();
-    from.take(LARGEST_EVENT + 1).read_to_end(&mut text).map_err(|error| format!("cannot read the event: {error}"))?;
-    if text.len() as u64 > LARGEST_EVENT {
-        return Err(format!("the event is larger than {} MiB", LARGEST_EVENT >> 20));
-    }
-    serde_json::from_slice(&text).map_err(|error| format!("the event is no JSON: {error}"))
-}
-
 fn note(agent: Agent, problem: &str) {
     complain(&format!("watchdogctl: hook {}: {}; the agent goes on\n", agent.name(), visible(problem)));
 }
@@ -215,13 +205,5 @@ mod tests {
         assert_eq!(reason(&full(Some(39.5))), "3 of 3 subagents running, 1.2 GiB free, try again in 40 s");
         assert_eq!(reason(&full(Some(0.0))), "3 of 3 subagents running, 1.2 GiB free, try again in 1 s");
         assert_eq!(reason(&full(None)), "3 of 3 subagents running, 1.2 GiB free");
-    }
-
-    #[test]
-    fn an_event_has_a_bound_and_is_json() {
-        assert_eq!(read_event(&b"{}"[..]), Ok(json!({})));
-        assert!(read_event(&b"{"[..]).unwrap_err().contains("no JSON"));
-        let large = format!("\"{}\"", "x".repeat(1 << 20));
-        assert!(read_event(large.as_bytes()).unwrap_err().contains("larger than 1 MiB"));
     }
 }

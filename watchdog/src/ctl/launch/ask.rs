@@ -18,6 +18,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// With `--fail-open`: how long a daemon that went away may stay away.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(5);
+/// Without `--timeout`: how long a daemon that gives no answer is asked again. A launch that says nothing waits as long.
+const LONGEST_AWAY: Duration = Duration::from_secs(30 * 60);
 /// No request is made with less time than this: none at all is no time that the daemon understands.
 const LEAST_TIME: Duration = Duration::from_millis(1);
 /// The daemon counts the time as well, and says better why it refuses: so much longer it may take for that.
@@ -45,6 +47,8 @@ pub(super) struct Asking<'a> {
     patience: Option<(Duration, Instant)>,
     /// The daemon was there once: from then on it is waited for.
     known: bool,
+    /// It waits in the queue: a door that is full does not take that away.
+    queued: bool,
     away_since: Option<Instant>,
     pause: Duration,
 }
@@ -60,8 +64,8 @@ impl<'a> Asking<'a> {
         began: Instant,
     ) -> Self {
         let patience = timeout.and_then(|timeout| Some((timeout, began.checked_add(timeout)?)));
-        let (known, away_since, pause) = (false, None, FIRST_PAUSE);
-        Self { client, request, progress, fail_open, began, patience, known, away_since, pause }
+        let (known, queued, away_since, pause) = (false, false, None, FIRST_PAUSE);
+        Self { client, request, progress, fail_open, began, patience, known, queued, away_since, pause }
     }
 
     /// Asks until there is an answer.
@@ -90,7 +94,14 @@ impl<'a> Asking<'a> {
     async fn ask(&mut self) -> Result<Decision, Failure> {
         let left = self.patience.map(|(_, end)| end.saturating_duration_since(Instant::now()).max(LEAST_TIME));
         self.request.timeout_seconds = left.map(|left| left.as_secs_f64());
-        let mut lines = self.client.post_and_follow("/v1/launch", &self.request).await?;
+        let client = self.client.within(left.map_or(Duration::MAX, |left| left + COURTESY));
+        let mut lines = match client.post_and_follow("/v1/launch", &self.request).await {
+            // Only silence takes so long; to whoever fails open that is a daemon that is not there.
+            Err(Failure::Unreachable { .. }) if self.is_over(COURTESY) && !self.fail_open => {
+                return Ok(self.timed_out("the daemon gave no answer"));
+            }
+            beginning => beginning?,
+        };
         while let Some(line) = self.next(&mut lines).await? {
             let update = serde_json::from_str(&line)
                 .map_err(|error| Failure::Answer { request: "POST /v1/launch".into(), why: error.to_string() })?;
@@ -98,12 +109,20 @@ impl<'a> Asking<'a> {
             self.away_since = None;
             self.pause = FIRST_PAUSE;
             match update {
-                LaunchUpdate::Waiting(waiting) => self.progress.waits(waiting),
+                LaunchUpdate::Waiting(waiting) => {
+                    self.queued = true;
+                    self.progress.waits(waiting);
+                }
                 LaunchUpdate::Granted(grant) => return Ok(Decision::Granted(grant)),
                 LaunchUpdate::Refused(refused) => return Ok(Decision::Refused(refused)),
             }
         }
         Ok(self.timed_out("the daemon did not say what it waited for"))
+    }
+
+    /// Its time is over, and so much more.
+    fn is_over(&self, more: Duration) -> bool {
+        self.patience.is_some_and(|(_, end)| end + more <= Instant::now())
     }
 
     /// The next line, while the progress goes on; `None` when the time is over.
@@ -127,7 +146,14 @@ impl<'a> Asking<'a> {
                 self.known |= was_there;
                 true
             }
-            Failure::Busy(_) => {
+            Failure::Busy { refused: Some(refused), .. } if !self.queued => {
+                return Ok(Some(Decision::Refused((**refused).clone())));
+            }
+            Failure::Busy { why, .. } if self.request.no_wait => {
+                let detail = format!("it would have to wait for the daemon: {why}");
+                return Ok(Some(Decision::Refused(late("--no-wait", detail))));
+            }
+            Failure::Busy { .. } => {
                 self.known = true;
                 false
             }
@@ -152,11 +178,11 @@ impl<'a> Asking<'a> {
         if opens.is_some_and(|opens| opens <= now) {
             return Ok(Some(Decision::Ungated(failure)));
         }
-        let end = self.patience.map(|(_, end)| end);
-        if end.is_some_and(|end| end <= now) {
+        let end = self.patience.map_or(since + LONGEST_AWAY, |(_, end)| end);
+        if end <= now {
             return Ok(Some(self.timed_out("the daemon has been away at the end")));
         }
-        let next = [Some(now + self.pause), opens, end].into_iter().flatten().min();
+        let next = [Some(now + self.pause), opens, Some(end)].into_iter().flatten().min();
         sleep(next.map_or(self.pause, |next| next.saturating_duration_since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(None)
@@ -166,13 +192,19 @@ impl<'a> Asking<'a> {
     fn timed_out(&self, why: &str) -> Decision {
         let waited = span(self.began.elapsed());
         let allowed = self.patience.map_or_else(String::new, |(timeout, _)| format!(" of {}", span(timeout)));
-        Decision::Refused(Refused {
-            granted: false,
-            reason: RefusalReason::Timeout,
-            detail: format!("it has waited for {waited}{allowed} and was not granted: {why}"),
-            retry_after_seconds: Some(FAIL_OPEN_AFTER.as_secs_f64()),
-            bound: "--timeout".into(),
-            holders: Vec::new(),
-        })
+        let detail = format!("it has waited for {waited}{allowed} and was not granted: {why}");
+        Decision::Refused(late("--timeout", detail))
+    }
+}
+
+/// The refusal of a launch that is not willing to wait longer.
+fn late(bound: &str, detail: String) -> Refused {
+    Refused {
+        granted: false,
+        reason: RefusalReason::Timeout,
+        detail,
+        retry_after_seconds: Some(FAIL_OPEN_AFTER.as_secs_f64()),
+        bound: bound.into(),
+        holders: Vec::new(),
     }
 }

@@ -1,7 +1,8 @@
 //! The environment of CMD: what it inherits, what its profile adds, and what `--env` says.
 //!
 //! The user's own value stands: a profile sets only what is not set. Lists of options grow instead: of the profile's
-//! options those are added that are not given already. `--env` overrules both.
+//! options those are added that are not given already; of an option that may be given several times, each value that is
+//! not. `--env` overrules both.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -72,10 +73,10 @@ impl Options {
 
     /// The user's options as they are written, and behind them those of the profile that are not among them.
     fn join(self, user: &str, profile: &str) -> String {
-        let given: Vec<String> = self.split(user).iter().map(|option| self.name(option)).collect();
+        let given: Vec<String> = self.split(user).iter().map(|option| self.identity(option)).collect();
         let mut joined = user.trim_end().to_owned();
         for option in self.split(profile) {
-            if !given.contains(&self.name(option)) {
+            if !given.contains(&self.identity(option)) {
                 if !joined.is_empty() {
                     joined.push(' ');
                 }
@@ -132,24 +133,71 @@ impl Options {
         words
     }
 
-    /// What makes two options the same one.
-    fn name(self, option: &str) -> String {
-        let word = option.split_ascii_whitespace().next().unwrap_or(option).replace(['"', '\''], "");
-        match self {
+    /// What makes two options the same one: the name; of those that count each time they are given, the value as well.
+    fn identity(self, option: &str) -> String {
+        let end = option.find(|c: char| c == '=' || c.is_ascii_whitespace()).unwrap_or(option.len());
+        let plain = |text: &str| text.replace(['"', '\''], "");
+        let name = plain(&option[..end]);
+        let name = match self {
             // Node takes `--max_old_space_size` too.
-            Self::Node => word.split('=').next().unwrap_or(&word).replace('_', "-"),
-            Self::Java => {
-                let switched = word.strip_prefix("-XX:").map(|name| name.trim_start_matches(['+', '-']));
-                if let Some(name) = switched {
-                    return format!("-XX:{}", name.split('=').next().unwrap_or(name));
-                }
-                // The value follows at once: -Xmx512m.
-                let sized = ["-Xmx", "-Xms", "-Xss", "-Xmn"].into_iter().find(|size| word.starts_with(size));
-                sized.unwrap_or_else(|| word.split('=').next().unwrap_or(&word)).to_owned()
+            Self::Node => name.replace('_', "-"),
+            Self::Java => name,
+        };
+        if let Some(name) = self.repeatable(&name) {
+            let value = option[end..].trim_start_matches(|c: char| c == '=' || c.is_ascii_whitespace());
+            return format!("{name} {}", plain(value).trim_end());
+        }
+        if self == Self::Java {
+            if let Some(switched) = name.strip_prefix("-XX:") {
+                return format!("-XX:{}", switched.trim_start_matches(['+', '-']));
+            }
+            // The value follows at once: -Xmx512m.
+            if let Some(size) = ["-Xmx", "-Xms", "-Xss", "-Xmn"].into_iter().find(|size| name.starts_with(size)) {
+                return size.into();
             }
         }
+        name
+    }
+
+    /// The full name of an option of which each counts: it adds a module, a file or a rule to those before it.
+    fn repeatable(self, name: &str) -> Option<&str> {
+        let full = match (self, name) {
+            (Self::Node, "-r") => "--require",
+            (Self::Node, "-C") => "--conditions",
+            (Self::Node, "--loader") => "--experimental-loader",
+            _ => name,
+        };
+        let known: &[&str] = match self {
+            Self::Node => &NODE_REPEATABLE,
+            Self::Java => &JAVA_REPEATABLE,
+        };
+        known.contains(&full).then_some(full)
     }
 }
+
+/// Each of these counts, by <https://nodejs.org/api/cli.html>.
+const NODE_REPEATABLE: [&str; 10] = [
+    "--require",
+    "--import",
+    "--experimental-loader",
+    "--conditions",
+    "--disable-warning",
+    "--env-file",
+    "--env-file-if-exists",
+    "--allow-fs-read",
+    "--allow-fs-write",
+    "--watch-path",
+];
+/// Each of these counts, by the manual page of `java`.
+const JAVA_REPEATABLE: [&str; 7] = [
+    "--add-exports",
+    "--add-modules",
+    "--add-opens",
+    "--add-reads",
+    "--enable-native-access",
+    "--patch-module",
+    "-XX:CompileCommand",
+];
 
 #[cfg(test)]
 #[path = "env_tests.rs"]

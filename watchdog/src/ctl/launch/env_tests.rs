@@ -38,7 +38,11 @@ fn what_no_program_could_be_given_is_left_out() {
 #[case("--max-old-space-size=512", "--max-old-space-size=2048", "--max-old-space-size=512")]
 #[case("--max_old_space_size=512", "--max-old-space-size=2048", "--max_old_space_size=512")]
 #[case("--max-old-space-size=512", "--max_old_space_size=2048 --expose-gc", "--max-old-space-size=512 --expose-gc")]
-#[case("--require ./a.js", "--expose-gc --require ./b.js", "--require ./a.js --expose-gc")]
+#[case("--require ./a.js", "--expose-gc --require ./b.js", "--require ./a.js --expose-gc --require ./b.js")]
+#[case("-r ./a.js", "--require=./a.js --require \"./b.js\"", "-r ./a.js --require \"./b.js\"")]
+#[case("--import=a --loader=l", "--import=b --experimental-loader l", "--import=a --loader=l --import=b")]
+#[case("--import \"a b\"", "--import=\"a b\" --import a", "--import \"a b\" --import a")]
+#[case("--disable_warning=X", "--disable-warning=X --disable-warning=Y", "--disable_warning=X --disable-warning=Y")]
 #[case(r#"--require "./a b.js""#, "--expose-gc", r#"--require "./a b.js" --expose-gc"#)]
 #[case(r#"--title="say \"--expose-gc\" now""#, "--expose-gc", r#"--title="say \"--expose-gc\" now" --expose-gc"#)]
 fn node_s_options_are_added_where_they_are_not_given(#[case] user: &str, #[case] ours: &str, #[case] both: &str) {
@@ -50,6 +54,8 @@ fn node_s_options_are_added_where_they_are_not_given(#[case] user: &str, #[case]
 #[case("-Xmx2g", "-Xmx512m -Xss1m", "-Xmx2g -Xss1m")]
 #[case("-XX:-UseG1GC", "-XX:+UseG1GC -XX:MaxRAMPercentage=20", "-XX:-UseG1GC -XX:MaxRAMPercentage=20")]
 #[case("-XX:MaxRAMPercentage=50", "-XX:MaxRAMPercentage=20", "-XX:MaxRAMPercentage=50")]
+#[case("--add-opens=a/b=ALL", "--add-opens a/b=ALL --add-opens=c/d=ALL", "--add-opens=a/b=ALL --add-opens=c/d=ALL")]
+#[case("-javaagent:a.jar=x", "-javaagent:a.jar=y -javaagent:b.jar", "-javaagent:a.jar=x -javaagent:b.jar")]
 #[case("-Da='x -Xmx1g'", "-Xmx512m", "-Da='x -Xmx1g' -Xmx512m")]
 fn java_s_options_are_added_where_they_are_not_given(#[case] user: &str, #[case] ours: &str, #[case] both: &str) {
     let merged = merge(environment(&[("JAVA_TOOL_OPTIONS", user)]), &profile(&[("JAVA_TOOL_OPTIONS", ours)]), &[]);
@@ -86,9 +92,9 @@ proptest! {
             // An open quote swallows what is put behind it.
             if user.matches('"').count() == 0 {
                 prop_assert_eq!(options.join(&once, &ours), once.clone());
-                let given: Vec<String> = options.split(&once).iter().map(|option| options.name(option)).collect();
+                let given: Vec<String> = options.split(&once).iter().map(|option| options.identity(option)).collect();
                 for option in options.split(&ours) {
-                    prop_assert!(given.contains(&options.name(option)));
+                    prop_assert!(given.contains(&options.identity(option)));
                 }
             }
         }

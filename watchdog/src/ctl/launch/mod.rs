@@ -43,11 +43,12 @@ pub(super) const HELP: &str = "\
 CMD replaces this program: terminal, directory, environment, descriptors, signals and exit status are its own, and
 nothing stays behind, unless --retries asks for it. The profile's variables are set where they are not set already; of
 NODE_OPTIONS, JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS those options are added that are not given. While it waits, a
-daemon that is restarted keeps its place.
+daemon that is restarted keeps its place; one that stays away is asked again until --timeout, or for 30m.
 
-A refusal is told on standard error, with --json as one JSON document: reason, detail, retry_after_seconds. Exit codes
-besides those of CMD: 2 no such profile; 69 no daemon; 75 refused; 77 not permitted; 126 CMD cannot be executed; 127 there
-is no such command (no place is asked for then).
+A refusal is told on standard error; with --json as one JSON document, and nothing else is said there: granted (false),
+reason, detail, retry_after_seconds; of any other failure: error. Exit codes besides those of CMD: 2 no such
+profile; 69 no daemon; 75 refused; 77 not permitted; 126 CMD cannot be executed; 127 there is no such command (no place is
+asked for then).
 
 Examples:
   watchdogctl launch -- claude
@@ -98,17 +99,31 @@ pub(super) fn run(client: &Client, json: bool, options: &Options) -> ExitCode {
         Ok(program) => program,
         Err(failure) => return told(&Stop::Failed(failure), json).into(),
     };
-    let attempt = |began| told(&launch(client, json, options, &program, began), json);
-    let Some(retries) = options.retries else { return attempt(began).into() };
+    let attempt = |began| launch(client, json, options, &program, began);
+    let Some(retries) = options.retries else { return told(&attempt(began), json).into() };
     let name = visible(&options.command[0].to_string_lossy()).into_owned();
     let supervised = Supervised { name: &name, retries, backoff: options.backoff, quiet: json };
-    supervised.run(|| attempt(Instant::now())).unwrap_or_else(|failure| told(&Stop::Failed(failure), json).into())
+    let one_of_many = |left| {
+        let stop = attempt(Instant::now());
+        // What a program reads is one document: that of the last try.
+        if json && left > 0 && retry::is_worth_another(stop.code()) { stop.code() } else { told(&stop, json) }
+    };
+    supervised.run(one_of_many).unwrap_or_else(|failure| told(&Stop::Failed(failure), json).into())
 }
 
 /// Why CMD was not started.
 enum Stop {
     Refused(Refused),
     Failed(Failure),
+}
+
+impl Stop {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Refused(_) => 75,
+            Self::Failed(failure) => failure.code(),
+        }
+    }
 }
 
 fn find(options: &Options) -> Result<PathBuf, Failure> {
@@ -122,15 +137,19 @@ fn launch(client: &Client, json: bool, options: &Options, program: &Path, began:
     let inherited = std::env::vars_os().collect();
     let environment = match super::wait(decide(client, json, options, program, began)) {
         Ok(Decision::Granted(grant)) => {
-            if let Err(error) = raise_oom_score(grant.oom_score_adj) {
+            if let Err(error) = raise_oom_score(grant.oom_score_adj)
+                && !json
+            {
                 complain(&format!("watchdogctl: oom_score_adj stays as it is: {error}\n"));
             }
             env::merge(inherited, &grant.environment, &options.env)
         }
         Ok(Decision::Ungated(failure)) => {
-            let why = failure.to_string();
-            let why = why.lines().next().unwrap_or_default();
-            complain(&format!("watchdogctl: started without the gate (--fail-open): {}\n", visible(why)));
+            if !json {
+                let why = failure.to_string();
+                let why = why.lines().next().unwrap_or_default();
+                complain(&format!("watchdogctl: started without the gate (--fail-open): {}\n", visible(why)));
+            }
             env::merge(inherited, &BTreeMap::new(), &options.env)
         }
         Ok(Decision::Refused(refused)) => return Stop::Refused(refused),
@@ -178,11 +197,11 @@ fn raise_oom_score(least: i32) -> std::io::Result<()> {
 
 /// Says on standard error why CMD was not started. The exit code.
 fn told(stop: &Stop, json: bool) -> u8 {
-    let (document, text, code) = match stop {
-        Stop::Refused(refused) => (serde_json::to_string(refused), refusal(refused), 75),
+    let (document, text) = match stop {
+        Stop::Refused(refused) => (serde_json::to_string(refused), refusal(refused)),
         Stop::Failed(failure) => {
             let problem = Problem { error: failure.to_string() };
-            (serde_json::to_string(&problem), failure.message(), failure.code())
+            (serde_json::to_string(&problem), failure.message())
         }
     };
     if json {
@@ -190,7 +209,7 @@ fn told(stop: &Stop, json: bool) -> u8 {
     } else {
         complain(&text);
     }
-    code
+    stop.code()
 }
 
 /// The bound, its value, its holders, and when to try again.

@@ -40,12 +40,12 @@ struct End {
 }
 
 impl Supervised<'_> {
-    /// Launches it until it succeeds or the tries are used up. `attempt` is called in a child, and comes back with an exit
-    /// code only when CMD was not started.
+    /// Launches it until it succeeds or the tries are used up. `attempt` is called in a child with the number of tries
+    /// that are left after it, and comes back with an exit code only when CMD was not started.
     ///
     /// # Errors
     /// When no child can be made.
-    pub(super) fn run(&self, attempt: impl Fn() -> u8) -> Result<ExitCode, Failure> {
+    pub(super) fn run(&self, attempt: impl Fn(u32) -> u8) -> Result<ExitCode, Failure> {
         let failed = |error: io::Error| Failure::No(format!("cannot supervise {}: {error}", self.name));
         let tries = |left: u32| count(left.into(), "more try", "more tries");
         self.say(&format!("stays until {} ends, to launch it again if it fails: {}", self.name, tries(self.retries)));
@@ -53,7 +53,7 @@ impl Supervised<'_> {
         let mut left = self.retries;
         let mut pause = self.backoff;
         loop {
-            let end = one_try(&signals, &attempt).map_err(failed)?;
+            let end = one_try(&signals, || attempt(left)).map_err(failed)?;
             if left == 0 || !end.is_worth_another() {
                 return Ok(end.pass_on());
             }
@@ -74,7 +74,7 @@ impl Supervised<'_> {
     }
 }
 
-fn one_try(signals: &Signals, attempt: &impl Fn() -> u8) -> io::Result<End> {
+fn one_try(signals: &Signals, attempt: impl FnOnce() -> u8) -> io::Result<End> {
     // Both ends close on exec: what is read is what the launcher wrote, if CMD was not started.
     let (mut reader, mut writer) = pipe()?;
     // SAFETY: this process has one thread, as the runtime of an attempt is made, and ends, in the child.
@@ -140,12 +140,16 @@ fn rest(signals: &Signals, pause: Duration) -> io::Result<Option<i32>> {
     Ok(None)
 }
 
+/// Refused for now, or no daemon: that may change. What else the launcher ends with does not.
+pub(super) fn is_worth_another(code: u8) -> bool {
+    matches!(code, 69 | 75)
+}
+
 impl End {
     fn is_worth_another(&self) -> bool {
         match self.not_started {
             _ if self.wanted => false,
-            // Refused for now, or no daemon: that may change. What else there is does not.
-            Some(code) => matches!(code, 69 | 75),
+            Some(code) => is_worth_another(code),
             None => self.status.exit_status() != Some(0),
         }
     }

@@ -9,8 +9,7 @@ use super::units;
 /// One line for each name, names in one column, set off by `indent`.
 #[must_use]
 pub(crate) fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Screen) -> String {
-    let named: Vec<(String, &String, &Value)> =
-        told(evidence).map(|(key, value)| (visible(&words(key)).into_owned(), key, value)).collect();
+    let named = named(evidence);
     let width = named.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for (name, key, value) in named {
@@ -32,11 +31,23 @@ pub(crate) fn lines(evidence: &Map<String, Value>, indent: usize, screen: &Scree
 #[must_use]
 pub(crate) fn pairs(evidence: &Map<String, Value>, screen: &Screen) -> String {
     // What does not apply is not worth a reader's time in a list.
-    let pairs = told(evidence).filter(|(_, value)| **value != Value::Bool(false)).map(|(key, value)| match value {
-        Value::Bool(_) => visible(&words(key)).into_owned(),
-        _ => format!("{} {}", visible(&words(key)), read(key, value, screen)),
+    let worth_it = named(evidence).into_iter().filter(|(.., value)| **value != Value::Bool(false));
+    let pairs = worth_it.map(|(name, key, value)| match value {
+        Value::Bool(_) => name,
+        _ => format!("{name} {}", read(key, value, screen)),
     });
     pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// What there is to tell, each with the words for its name: with the unit's word only where two would read alike.
+fn named(evidence: &Map<String, Value>) -> Vec<(String, &String, &Value)> {
+    let told: Vec<_> = told(evidence).collect();
+    let words = |key: &str| {
+        let short = stem(key);
+        let is_plain = told.iter().filter(|(other, _)| stem(other) == short).count() == 1;
+        visible(&if is_plain { short } else { key }.replace('_', " ")).into_owned()
+    };
+    told.iter().map(|&(key, value)| (words(key), key, value)).collect()
 }
 
 /// What there is to tell, with what names a process at its head. A start time is a process's identity only to programs.
@@ -58,9 +69,9 @@ fn is_nothing(value: &Value) -> bool {
 }
 
 /// The name without the unit that its value is shown with.
-fn words(key: &str) -> String {
+fn stem(key: &str) -> &str {
     let stem = ["_bytes_per_second", "_bytes", "_seconds", "_at", "_us"].iter().find_map(|unit| key.strip_suffix(unit));
-    stem.unwrap_or(key).replace('_', " ")
+    stem.unwrap_or(key)
 }
 
 fn read(key: &str, value: &Value, screen: &Screen) -> String {
@@ -140,6 +151,20 @@ mod tests {
         stalled             0.002s
         survives \u{1b}[2J  its agent
         ");
+    }
+
+    #[test]
+    fn two_names_that_would_read_alike_keep_their_units() {
+        let alike =
+            json!({"limit": "configured", "limit_bytes": 209_715_200, "memory_bytes": 4096, "memory_seconds": 2});
+        let alike = alike.as_object().unwrap();
+        insta::assert_snapshot!(lines(alike, 0, &plain()), @r"
+        limit           configured
+        limit bytes     200 MiB
+        memory bytes    4.0 KiB
+        memory seconds  2s
+        ");
+        assert!(pairs(alike, &plain()).starts_with("limit configured, limit bytes 200 MiB, "));
     }
 
     #[test]
