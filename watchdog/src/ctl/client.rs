@@ -190,7 +190,9 @@ impl Client {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::NOT_FOUND => Failure::Unknown(reason),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Failure::Busy(reason),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok() }
+            }
             _ => Failure::No(reason),
         }
     }

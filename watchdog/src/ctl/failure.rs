@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 use super::show::visible;
+use crate::api::Refused;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, Error)]
@@ -45,8 +46,13 @@ pub(crate) enum Failure {
         was_there: bool,
     },
     /// The daemon is busy: the same request may succeed later.
-    #[error("refused for now: {0}\nTry again later.")]
-    Busy(String),
+    #[error("refused for now: {why}\nTry again later.")]
+    Busy {
+        /// What the daemon says.
+        why: String,
+        /// The same as a refused launch, where the daemon has no room for one more that waits.
+        refused: Option<Box<Refused>>,
+    },
     /// This user may not do that.
     #[error("not permitted: {0}")]
     Forbidden(String),
@@ -69,7 +75,7 @@ impl Failure {
             Self::No(_) | Self::Unknown(_) | Self::Answer { .. } | Self::Output(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } => 69,
-            Self::Busy(_) => 75,
+            Self::Busy { .. } => 75,
             Self::Forbidden(_) => 77,
             Self::NotExecutable(_) => 126,
             Self::NotFound(_) => 127,

@@ -370,6 +370,37 @@ fn a_daemon_that_comes_back_is_asked_again() {
     assert_eq!(err.matches("the daemon went away").count(), 1, "{err}");
 }
 
+/// What the daemon says to a connection for which it has no room.
+fn no_room() -> String {
+    let body = json!({
+        "error": "too many connections are open", "granted": false, "reason": "queue_full",
+        "detail": "too many connections to the daemon are open", "retry_after_seconds": 10, "bound": "[gate] max_queue",
+        "holders": [],
+    });
+    http("503 Service Unavailable", &body.to_string())
+}
+
+#[test]
+fn whoever_finds_no_room_to_wait_in_is_refused() {
+    let server = Server::raw(no_room());
+    let (code, out, err) = run(&server.socket(), &["launch", "--", "true"]);
+    assert_eq!((code, out.as_str()), (75, ""));
+    for part in ["too many connections to the daemon are open", "[gate] max_queue", "again in 10s"] {
+        assert!(err.contains(part), "{part} in {err}");
+    }
+}
+
+#[test]
+fn whoever_has_a_place_comes_back_to_it_however_many_are_at_the_door() {
+    let (server, connections) = manual();
+    let child = spawn(&mut ctl(&server.socket(), &["launch", "--timeout", "60s", "--", "echo", "started"]));
+    for answer in [stream_of(&[&waiting("quota", "2 of 2 run")]), no_room(), grant()] {
+        connections.recv().unwrap().write_all(answer.as_bytes()).unwrap();
+    }
+    let (code, out, err) = parts(child.wait_with_output().unwrap());
+    assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
+}
+
 #[test]
 fn the_time_is_counted_over_restarts() {
     let (sender, requests) = channel();

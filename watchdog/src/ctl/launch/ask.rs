@@ -45,6 +45,8 @@ pub(super) struct Asking<'a> {
     patience: Option<(Duration, Instant)>,
     /// The daemon was there once: from then on it is waited for.
     known: bool,
+    /// It has a place in the queue.
+    placed: bool,
     away_since: Option<Instant>,
     pause: Duration,
 }
@@ -60,8 +62,8 @@ impl<'a> Asking<'a> {
         began: Instant,
     ) -> Self {
         let patience = timeout.and_then(|timeout| Some((timeout, began.checked_add(timeout)?)));
-        let (known, away_since, pause) = (false, None, FIRST_PAUSE);
-        Self { client, request, progress, fail_open, began, patience, known, away_since, pause }
+        let (known, placed, away_since, pause) = (false, false, None, FIRST_PAUSE);
+        Self { client, request, progress, fail_open, began, patience, known, placed, away_since, pause }
     }
 
     /// Asks until there is an answer.
@@ -98,7 +100,10 @@ impl<'a> Asking<'a> {
             self.away_since = None;
             self.pause = FIRST_PAUSE;
             match update {
-                LaunchUpdate::Waiting(waiting) => self.progress.waits(waiting),
+                LaunchUpdate::Waiting(waiting) => {
+                    self.placed = true;
+                    self.progress.waits(waiting);
+                }
                 LaunchUpdate::Granted(grant) => return Ok(Decision::Granted(grant)),
                 LaunchUpdate::Refused(refused) => return Ok(Decision::Refused(refused)),
             }
@@ -127,7 +132,11 @@ impl<'a> Asking<'a> {
                 self.known |= was_there;
                 true
             }
-            Failure::Busy(_) => {
+            // Who has a place already comes back to it.
+            Failure::Busy { refused: Some(refused), .. } if !self.placed => {
+                return Ok(Some(Decision::Refused(refused.as_ref().clone())));
+            }
+            Failure::Busy { .. } => {
                 self.known = true;
                 false
             }
