@@ -21,17 +21,19 @@ pub struct EventRing {
 
 /// A ring that can be waited for.
 ///
-/// The programs give notice of a record only when none was given in the last [`NOTICE_INTERVAL_NANOS`]. So whoever found
-/// something looks once more after a longer time, until there is nothing: no record without a notice waits longer than
-/// that. (A record whose program was held up between reading the clock and submitting may: [`drain`](Self::drain) the
-/// stream now and then.)
+/// The programs give notice of a record only when none was given in the last [`NOTICE_INTERVAL_NANOS`], and the kernel passes
+/// the notice on only when nothing else is in the ring. So a record without a notice that is left there keeps all later ones
+/// from being noticed. Whoever found something or was given notice therefore looks once more after a longer time, until
+/// there is nothing: no record waits longer than that. A notice that comes with nothing counts too, since the look that
+/// took its record may have come first. (A record whose program was held up between reading the clock and submitting may
+/// wait longer: [`drain`](Self::drain) the stream now and then.)
 pub struct EventStream {
     ring: AsyncFd<EventRing>,
     /// When to look again without a notice.
     again: Option<Instant>,
 }
 
-/// The time from a look that found something to the next.
+/// The time from a look that found something, or from a notice, to the next.
 const LOOK_AGAIN: Duration = Duration::from_nanos(NOTICE_INTERVAL_NANOS + 1_000_000);
 
 /// Most records that one call takes, so that a storm of events does not keep everything else waiting.
@@ -91,27 +93,32 @@ impl EventStream {
     /// # Errors
     /// When the runtime is shutting down.
     pub async fn next(&mut self, out: &mut Vec<KernelEvent>) -> io::Result<()> {
-        // What comes before a notice is cleared is found by the look that follows.
-        match self.again {
-            None => self.ring.readable_mut().await?.clear_ready(),
+        let noticed = match self.again {
+            None => Some(self.ring.readable_mut().await?),
             Some(again) => tokio::select! {
-                () = sleep_until(again) => {}
-                noticed = self.ring.readable_mut() => noticed?.clear_ready(),
+                () = sleep_until(again) => None,
+                noticed = self.ring.readable_mut() => Some(noticed?),
             },
-        }
+        };
+        self.again = noticed.map(|mut noticed| {
+            // What comes before a notice is cleared is found by the look that follows.
+            noticed.clear_ready();
+            Instant::now() + LOOK_AGAIN
+        });
         self.drain(out);
         Ok(())
     }
 
-    /// Appends what is there, without waiting, and without taking so much at once that everything else is kept waiting.
+    /// Appends what is there, without waiting, and without taking so much at once that everything else is kept waiting. A look
+    /// that is due for what was found before stays due.
     pub fn drain(&mut self, out: &mut Vec<KernelEvent>) {
         let before = out.len();
         let emptied = self.ring.get_mut().drain(out);
-        self.again = match (emptied, out.len() > before) {
-            (false, _) => Some(Instant::now()),
-            (true, true) => Some(Instant::now() + LOOK_AGAIN),
-            (true, false) => None,
-        };
+        match (emptied, out.len() > before) {
+            (false, _) => self.again = Some(Instant::now()),
+            (true, true) => self.again = Some(Instant::now() + LOOK_AGAIN),
+            (true, false) => {}
+        }
     }
 
     /// Records that made no sense. Anything but 0 is a defect of this program.

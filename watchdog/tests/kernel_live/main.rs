@@ -6,5 +6,6 @@ mod deaths;
 mod gate;
 mod lineage;
 mod losses;
+mod notices;
 mod sampling;
 mod scene;

@@ -9,7 +9,7 @@ use watchdog::engine::input::{Exec, Exit, Fork, KernelEvent, Lineage};
 use watchdog::kernel::{EventRing, LoadOptions, Placed, Tracer};
 
 /// Long enough for an event to travel on a host that is busy with other tests; an emulated processor takes its time.
-fn soon() -> Duration {
+pub(crate) fn soon() -> Duration {
     Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 120 } else { 10 })
 }
 

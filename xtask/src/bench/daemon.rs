@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
-use watchdog::api::{Status, Tree};
+use watchdog::api::{Queue, Status, Tree};
 
 use super::stage::Stage;
 
@@ -28,11 +28,18 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts it, and waits until it is ready.
     pub(super) fn start(stage: &Stage) -> Result<Self> {
+        Self::configured(stage, "")
+    }
+
+    /// The same with some more tables in its configuration.
+    pub(super) fn configured(stage: &Stage, tables: &str) -> Result<Self> {
         let runtime_dir = stage.runtime_dir()?;
+        let config = runtime_dir.path().join("bench.toml");
+        fs::write(&config, format!("{}{tables}", stage.config("auto"))).context("writing the configuration")?;
         let began = Instant::now();
-        let mut child = Command::new(program()?)
+        let mut child = Command::new(program("watchdogd")?)
             .arg("--config")
-            .arg(stage.path("config.toml"))
+            .arg(config)
             .arg("--runtime-dir")
             .arg(runtime_dir.path())
             .arg("--state-dir")
@@ -109,13 +116,30 @@ impl Daemon {
         Ok(reader)
     }
 
+    /// The gate, with its queue.
+    pub(super) fn queue(&self) -> Result<Queue> {
+        self.get("/v1/queue")
+    }
+
+    /// `watchdogctl launch` of the bench's profile, up to the command.
+    pub(super) fn launcher(&self) -> Result<Command> {
+        let mut command = Command::new(program("watchdogctl")?);
+        command.arg("--socket").arg(self.socket()).args(["launch", "--profile", "bench", "--"]);
+        Ok(command)
+    }
+
+    /// The control socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.runtime_dir.path().join("control.sock")
+    }
+
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let body = fetch(self.connect()?, path)?;
         serde_json::from_str(&body).with_context(|| format!("{path} is not what it should be"))
     }
 
     fn connect(&self) -> Result<UnixStream> {
-        UnixStream::connect(self.runtime_dir.path().join("control.sock")).context("connecting to the control socket")
+        UnixStream::connect(self.socket()).context("connecting to the control socket")
     }
 
     /// CPU time of all its threads so far, by name.
@@ -153,10 +177,10 @@ impl Drop for Daemon {
     }
 }
 
-/// The daemon that was built together with this program.
-fn program() -> Result<PathBuf> {
+/// A program that was built together with this one.
+fn program(name: &str) -> Result<PathBuf> {
     let this = std::env::current_exe().context("finding this program's own path")?;
-    Ok(this.with_file_name("watchdogd"))
+    Ok(this.with_file_name(name))
 }
 
 fn fetch(mut stream: impl Read + Write, path: &str) -> Result<String> {

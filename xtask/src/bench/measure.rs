@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 use super::figures::Figures;
 use super::stage::Stage;
-use super::{Name, Options, close_watch, idle, latency, machine, overhead, programs, storm};
+use super::{Name, Options, close_watch, gate, idle, latency, machine, overhead, programs, storm};
 
 /// Measures.
 ///
@@ -24,6 +24,7 @@ pub(crate) fn measure(Options { names, quick }: &Options) -> Result<()> {
             Name::Idle => idle::run,
             Name::Storm => storm::run,
             Name::Latency => latency::run,
+            Name::Gate => gate::run,
         };
         bench(&stage, *quick, &mut figures).with_context(|| format!("measuring {name:?}"))?;
     }

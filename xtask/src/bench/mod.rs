@@ -17,6 +17,8 @@ mod daemon;
 #[cfg(feature = "bench")]
 mod figures;
 #[cfg(feature = "bench")]
+mod gate;
+#[cfg(feature = "bench")]
 mod idle;
 #[cfg(feature = "bench")]
 mod latency;
@@ -78,6 +80,8 @@ enum Name {
     Storm,
     /// From an agent's death to the finding.
     Latency,
+    /// What a launch through the gate costs, 100 of them at once, a freed place, and a crowd of 10,000.
+    Gate,
 }
 
 /// Builds what is measured and what measures, and becomes the latter as root.

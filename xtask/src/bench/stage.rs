@@ -1,7 +1,8 @@
 //! The directory in which everything happens: the worker once as an agent's program and once as a stranger's, and a
 //! configuration by which the daemon knows the one and not the other.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,7 +26,9 @@ pub(super) enum As {
 impl Stage {
     /// Sets it up.
     pub(super) fn build() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("watchdog-bench-").tempdir().context("making a directory")?;
+        let mut named = tempfile::Builder::new();
+        named.prefix("watchdog-bench-").permissions(for_everybody());
+        let dir = named.tempdir().context("making a directory")?;
         let stage = Self { dir };
         let this = std::env::current_exe().context("finding this program's own path")?;
         for role in [As::Agent, As::Stranger] {
@@ -60,7 +63,9 @@ impl Stage {
 
     /// A new, empty directory.
     pub(super) fn runtime_dir(&self) -> Result<TempDir> {
-        tempfile::Builder::new().prefix("run-").tempdir_in(self.dir.path()).context("making a runtime directory")
+        let mut named = tempfile::Builder::new();
+        named.prefix("run-").permissions(for_everybody());
+        named.tempdir_in(self.dir.path()).context("making a runtime directory")
     }
 
     /// The worker, about to do `work`, with its stdout piped.
@@ -77,6 +82,11 @@ impl Stage {
         ensure!(output.status.success(), "the worker: {}", output.status);
         String::from_utf8(output.stdout).context("the worker's output is not UTF-8")
     }
+}
+
+/// Clients of other users have to get to the control socket.
+fn for_everybody() -> Permissions {
+    Permissions::from_mode(0o755)
 }
 
 /// What `gcc -O2 -c` is measured with: small, and not nothing.

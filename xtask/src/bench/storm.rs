@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -40,14 +40,14 @@ pub(super) fn run(stage: &Stage, quick: bool, figures: &mut Figures) -> Result<(
 }
 
 /// What became of a storm.
-struct Outcome {
+pub(super) struct Outcome {
     forks: u64,
     execs: u64,
     exits: u64,
     seconds: f64,
     /// fork, exec and exit events that the daemon got.
     received: u64,
-    lost: u64,
+    pub(super) lost: u64,
     agreed: Option<Duration>,
     cpu: Duration,
 }
@@ -63,7 +63,8 @@ impl Outcome {
         self.forks + self.execs + self.exits
     }
 
-    fn judge(&self, name: &str, figures: &mut Figures) {
+    /// Whether all events are accounted for, and the table is right.
+    pub(super) fn judge(&self, name: &str, figures: &mut Figures) {
         let told = self.received + self.lost;
         let counted = format!("{told} of {}", self.expected());
         figures.holds(format!("{name}: events received + counted as lost"), "all", counted, told == self.expected());
@@ -87,26 +88,46 @@ impl std::fmt::Display for Outcome {
 
 fn storm(stage: &Stage, work: &[&str]) -> Result<Outcome> {
     let daemon = Daemon::start(stage)?;
-    let cpu_before = daemon.cpu()?;
-    let mut worker = stage.worker(As::Agent, work).stdin(Stdio::piped()).spawn().context("starting the worker")?;
-    let mut line = String::new();
-    let stdout = worker.stdout.take().context("the worker's stdout was not piped")?;
-    BufReader::new(stdout).read_line(&mut line).context("reading what the worker forked")?;
-    let mut words = line.split_whitespace().skip(1);
-    let mut next = || words.next().with_context(|| format!("the worker said {line:?}"));
-    let (forks, execs, exits) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
-    let seconds = next()?.parse()?;
-    let agreed = agree(&daemon, worker.id(), PATIENCE)?;
-    // The counters are looked at once a second.
-    std::thread::sleep(Duration::from_millis(2_100));
-    let cpu = daemon.cpu()?.saturating_sub(cpu_before);
-    let metrics = daemon.metrics()?;
-    // The worker's own exec was one too.
-    let received = received(&metrics).saturating_sub(1);
-    let lost = daemon.status()?.lost_events;
-    drop(worker.stdin.take());
-    worker.wait().context("waiting for the worker")?;
-    Ok(Outcome { forks, execs, exits, seconds, received, lost, agreed, cpu })
+    Storm::begin(stage, &daemon, work)?.end(0)
+}
+
+/// A storm that goes on.
+pub(super) struct Storm<'a> {
+    daemon: &'a Daemon,
+    worker: Child,
+    cpu_before: Duration,
+    received_before: u64,
+}
+
+impl<'a> Storm<'a> {
+    /// Has the worker do this work, as an agent.
+    pub(super) fn begin(stage: &Stage, daemon: &'a Daemon, work: &[&str]) -> Result<Self> {
+        let (cpu_before, received_before) = (daemon.cpu()?, received(&daemon.metrics()?));
+        let worker = stage.worker(As::Agent, work).stdin(Stdio::piped()).spawn().context("starting the worker")?;
+        Ok(Self { daemon, worker, cpu_before, received_before })
+    }
+
+    /// Waits for its end. The daemon got so many other events meanwhile.
+    pub(super) fn end(mut self, other_events: u64) -> Result<Outcome> {
+        let mut line = String::new();
+        let stdout = self.worker.stdout.take().context("the worker's stdout was not piped")?;
+        BufReader::new(stdout).read_line(&mut line).context("reading what the worker forked")?;
+        let mut words = line.split_whitespace().skip(1);
+        let mut next = || words.next().with_context(|| format!("the worker said {line:?}"));
+        let (forks, execs, exits) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let seconds = next()?.parse()?;
+        let agreed = agree(self.daemon, self.worker.id(), PATIENCE)?;
+        // The counters are looked at once a second.
+        std::thread::sleep(Duration::from_millis(2_100));
+        let cpu = self.daemon.cpu()?.saturating_sub(self.cpu_before);
+        let metrics = self.daemon.metrics()?;
+        // The worker's own exec was one too.
+        let received = received(&metrics).saturating_sub(self.received_before + other_events + 1);
+        let lost = self.daemon.status()?.lost_events;
+        drop(self.worker.stdin.take());
+        self.worker.wait().context("waiting for the worker")?;
+        Ok(Outcome { forks, execs, exits, seconds, received, lost, agreed, cpu })
+    }
 }
 
 fn received(metrics: &BTreeMap<String, f64>) -> u64 {

@@ -19,7 +19,7 @@ pub(super) fn agree(daemon: &Daemon, session: u32, patience: Duration) -> Result
     let began = Instant::now();
     loop {
         let before = living(session)?;
-        let table = table(daemon)?;
+        let table = table(daemon, session)?;
         // What came or went while the daemon was asked is no difference.
         if before == living(session)? && table == before {
             return Ok(Some(began.elapsed()));
@@ -33,8 +33,11 @@ pub(super) fn agree(daemon: &Daemon, session: u32, patience: Duration) -> Result
     }
 }
 
-fn table(daemon: &Daemon) -> Result<BTreeSet<Identity>> {
-    let processes = daemon.tree()?.sessions.into_iter().flat_map(|session| session.processes);
+/// The living processes of the agent that leads the unix session.
+fn table(daemon: &Daemon, leader: u32) -> Result<BTreeSet<Identity>> {
+    let sessions = daemon.tree()?.sessions.into_iter();
+    let led = sessions.filter(|session| session.processes.iter().any(|process| process.pid == leader));
+    let processes = led.flat_map(|session| session.processes);
     let alive = processes.filter(|process| process.state != ProcessState::Zombie);
     Ok(alive.map(|process| (process.pid, process.start_time)).collect())
 }

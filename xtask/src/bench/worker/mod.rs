@@ -2,6 +2,8 @@
 //!
 //! Whatever it forks and leaves ends with it, or with the pipe that is its stdin.
 
+mod crowd;
+mod launched;
 mod processes;
 mod storm;
 mod timed;
@@ -10,6 +12,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
+
+pub(super) use crowd::Fate;
+pub(super) use launched::monotonic;
 
 /// `xtask bench-worker WORK`
 #[derive(clap::Args)]
@@ -40,6 +45,18 @@ enum Work {
     Agent { helper: PathBuf },
     /// Say that it is there, and end with stdin.
     Helper,
+    /// Say when this began; sleep then, if it is to.
+    Moment {
+        #[arg(long)]
+        stay: bool,
+    },
+    /// Say that it is ready, wait for the end of stdin, and become the command.
+    Released {
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Fork so many processes, each of which asks the gate for a launch and waits; end with stdin.
+    Crowd { socket: PathBuf, count: u32 },
 }
 
 /// Does it.
@@ -56,5 +73,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Work::Flood { seconds } => storm::flood(*seconds),
         Work::Agent { helper } => processes::agent(helper),
         Work::Helper => processes::helper(),
+        Work::Moment { stay } => launched::moment(*stay),
+        Work::Released { command } => launched::released(command),
+        Work::Crowd { socket, count } => crowd::crowd(socket, *count),
     }
 }

@@ -27,17 +27,23 @@ pub(super) fn wait(child: libc::pid_t) -> Result<()> {
     Ok(())
 }
 
-/// Sleeps until the parent ends.
-pub(super) fn sleep_below_parent() {
+/// Ends with the parent from now on, and so does whatever this becomes.
+pub(super) fn end_below_parent() {
     // SAFETY: no memory is involved. A parent that is gone already has its end noticed by nobody: then this must not stay.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() == 1 {
             libc::_exit(0);
         }
-        loop {
-            libc::pause();
-        }
+    }
+}
+
+/// Sleeps until the parent ends.
+pub(super) fn sleep_below_parent() {
+    end_below_parent();
+    loop {
+        // SAFETY: no memory is involved.
+        unsafe { libc::pause() };
     }
 }
 
