@@ -80,13 +80,14 @@ fn the_daemon_is_told_what_has_ended() {
         (
             r#"{"hook_event_name":"PostToolUse","tool_name":"Agent","tool_use_id":"t",
                 "tool_response":{"status":"async_launched","agentId":"a"}}"#,
-            vec![json!({"event":"stop","call":"t"}), json!({"event":"start","call":"a"})],
+            vec![json!({"event":"stop","call":"t"}), json!({"event":"background","call":"a"})],
         ),
         (
             r#"{"hook_event_name":"PermissionDenied","tool_name":"Agent","tool_use_id":"t","reason":"too broad"}"#,
             vec![json!({"event":"stop","call":"t"})],
         ),
         (r#"{"hook_event_name":"SubagentStop","agent_id":"a"}"#, vec![json!({"event":"stop","call":"a"})]),
+        (r#"{"hook_event_name":"Stop"}"#, vec![json!({"event":"turn_end","call":null})]),
         (r#"{"hook_event_name":"SessionEnd","reason":"other"}"#, vec![json!({"event":"session_end","call":null})]),
         (r#"{"hook_event_name":"PreToolUse","tool_name":"Bash"}"#, vec![]),
     ] {

@@ -342,8 +342,12 @@ pub struct SubagentCall {
 pub enum SubagentEvent {
     /// It is about to start one: may it?
     Start,
+    /// One that was started goes on in the background, under this number.
+    Background,
     /// One has finished.
     Stop,
+    /// The agent's turn is over: of those that it started and waited for, none runs any more.
+    TurnEnd,
     /// The whole session is over.
     SessionEnd,
 }

@@ -2,17 +2,19 @@
 //!
 //! A subagent is a call of the tool `Agent`, which was named `Task` up to version 2.1.62. The call ends with
 //! `PostToolUse` or `PostToolUseFailure`; but a subagent in the background only begins there, and ends with
-//! `SubagentStop`, which knows its `agent_id` and not the call. So the call is told to have ended and the agent to have
-//! started, under the name by which its end will be told. `SubagentStop` of one in the foreground names nobody whom the
+//! `SubagentStop`, which knows its `agent_id` and not the call. So the call is told to have ended and the agent to go on in
+//! the background, under the name by which its end will be told. `SubagentStop` of one in the foreground names nobody whom the
 //! daemon knows, and so nothing is counted twice.
 //!
 //! A call that is allowed here may still be denied by others: `PermissionDenied` (version 2.1.89) tells that where the
-//! classifier of the automatic mode did it. For a person's no, for rules and for other hooks the documentation names none.
+//! classifier of the automatic mode did it, and is not among the settings that are printed, since older versions do not
+//! know it. For a person's no, for rules and for other hooks the documentation names none: `Stop`, the end of the agent's
+//! turn, ends all that it waited for.
 
 use serde_json::{Value, json};
 
 use super::{Meaning, call};
-use crate::api::SubagentEvent::{SessionEnd, Start, Stop};
+use crate::api::SubagentEvent::{Background, SessionEnd, Start, Stop, TurnEnd};
 
 const TOOLS: [&str; 2] = ["Task", "Agent"];
 /// The agent's process goes on after these, and with it the servers that it started.
@@ -25,7 +27,7 @@ pub(super) fn meaning(event: &Value) -> Meaning {
     match text("hook_event_name") {
         Some("PreToolUse") if is_subagent => Meaning::Asks(call(Start, id)),
         Some("PostToolUse") if is_subagent => match background(&event["tool_response"]) {
-            Some(agent) => Meaning::Tells(vec![call(Stop, id), call(Start, Some(agent))]),
+            Some(agent) => Meaning::Tells(vec![call(Stop, id), call(Background, Some(agent))]),
             None => Meaning::Tells(vec![call(Stop, id)]),
         },
         Some("PostToolUseFailure" | "PermissionDenied") if is_subagent => Meaning::Tells(vec![call(Stop, id)]),
@@ -34,6 +36,8 @@ pub(super) fn meaning(event: &Value) -> Meaning {
             Some(agent) => Meaning::Tells(vec![call(Stop, Some(agent))]),
             None => Meaning::Nothing,
         },
+        // Of a subagent's own turn `SubagentStop` tells.
+        Some("Stop") if text("agent_id").is_none() => Meaning::Tells(vec![call(TurnEnd, None)]),
         Some("SessionEnd") if !text("reason").is_some_and(|reason| NO_END.contains(&reason)) => {
             Meaning::Tells(vec![call(SessionEnd, None)])
         }
@@ -66,8 +70,8 @@ pub(super) fn settings(command: &str) -> Value {
             "PreToolUse": of_tools,
             "PostToolUse": of_tools,
             "PostToolUseFailure": of_tools,
-            "PermissionDenied": of_tools,
             "SubagentStop": of_all,
+            "Stop": of_all,
             "SessionEnd": of_all,
         }
     })
@@ -95,7 +99,7 @@ mod tests {
             "hook_event_name": "PostToolUse", "tool_name": "Agent", "tool_use_id": "toolu_1",
             "tool_response": {"status": "async_launched", "agentId": "a7"},
         });
-        let renamed = vec![call(Stop, Some("toolu_1")), call(Start, Some("a7"))];
+        let renamed = vec![call(Stop, Some("toolu_1")), call(Background, Some("a7"))];
         assert_eq!(meaning(&launched), Meaning::Tells(renamed));
         let ended = json!({"hook_event_name": "SubagentStop", "agent_id": "a7"});
         assert_eq!(meaning(&ended), Meaning::Tells(vec![call(Stop, Some("a7"))]));
@@ -110,13 +114,18 @@ mod tests {
     #[case(json!({"hook_event_name": "PreToolUse", "tool_name": "Bash"}))]
     #[case(json!({"hook_event_name": "PermissionDenied", "tool_name": "Bash", "tool_use_id": "toolu_1"}))]
     #[case(json!({"hook_event_name": "SubagentStop"}))]
-    #[case(json!({"hook_event_name": "Stop"}))]
+    #[case(json!({"hook_event_name": "Stop", "agent_id": "a7"}))]
     #[case(json!({"hook_event_name": "SessionEnd", "reason": "clear"}))]
     #[case(json!({"hook_event_name": 7, "tool_name": []}))]
     #[case(json!([]))]
     #[case(json!(null))]
     fn other_events_mean_nothing(#[case] event: Value) {
         assert_eq!(meaning(&event), Meaning::Nothing);
+    }
+
+    #[test]
+    fn the_end_of_a_turn_ends_what_it_waited_for() {
+        assert_eq!(meaning(&json!({"hook_event_name": "Stop"})), Meaning::Tells(vec![call(TurnEnd, None)]));
     }
 
     #[test]

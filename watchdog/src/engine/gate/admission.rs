@@ -52,6 +52,7 @@ impl Memory {
 impl Step<'_> {
     /// Grants whatever may be granted now, in the order of the line, and notes for the rest what they wait for.
     pub(super) fn decide(&mut self) {
+        self.engine.gate.shut = false;
         if self.engine.gate.line.is_empty() {
             return;
         }
@@ -90,6 +91,7 @@ impl Step<'_> {
             }
             order.passed_over(user);
         }
+        self.engine.gate.shut = shut.is_some();
         if granted {
             self.tell_places(TOLD_AT_ONCE);
         }
@@ -266,9 +268,7 @@ impl Step<'_> {
         let engine = &*self.engine;
         let full = self.no_room_for(launch.uid);
         // While nobody may pass, nobody has to be asked.
-        let shut = engine.gate.breaker.open().is_some()
-            || engine.config.gate.max_sessions.is_some_and(|max| engine.gate.leases.len() >= max as usize);
-        (full && shut && launch.waits).then(|| self.full())
+        (full && engine.gate.shut && launch.waits).then(|| self.full())
     }
 
     /// The queue has no room for one more of this user: the last tenth of it is not for who has all the rest.

@@ -252,6 +252,8 @@ pub(super) struct Gate {
     restored: Option<BootTime>,
     /// Scans since the start, as far as they matter.
     scans: u8,
+    /// As of the last decision nobody may pass.
+    shut: bool,
     /// The cgroup whose room was looked at last.
     looked: Option<String>,
 }

@@ -45,6 +45,8 @@ struct One {
     call: Option<String>,
     /// No other has run beside it.
     alone: bool,
+    /// The agent does not wait for it.
+    background: bool,
 }
 
 impl Subagents {
@@ -67,16 +69,16 @@ impl Subagents {
 }
 
 impl Running {
-    fn start(&mut self, call: Option<&str>, now: BootTime) {
+    fn start(&mut self, call: Option<&str>, background: bool, now: BootTime) {
         self.running.iter_mut().for_each(|one| one.alone = false);
         let alone = self.running.is_empty();
-        push_bounded(&mut self.running, One { since: now, call: call.map(shortened), alone }, REMEMBERED);
+        push_bounded(&mut self.running, One { since: now, call: call.map(shortened), alone, background }, REMEMBERED);
     }
 
-    /// All are over.
-    fn stop_all(&mut self, now: BootTime) {
-        while !self.running.is_empty() {
-            self.stop(None, now);
+    /// All are over, or all that the agent waits for.
+    fn stop_all(&mut self, background_too: bool, now: BootTime) {
+        while let Some(index) = self.running.iter().position(|one| background_too || !one.background) {
+            self.end(index, now);
         }
     }
 
@@ -88,7 +90,13 @@ impl Running {
         // A number that no start bore was denied, or is told twice.
         let unknown = call.is_some() && self.running.iter().any(|one| one.call.is_some());
         let index = by_call.or(if unknown { None } else { Some(0) });
-        let Some(One { since, alone, .. }) = index.and_then(|index| self.running.remove(index)) else { return };
+        if let Some(index) = index.filter(|index| *index < self.running.len()) {
+            self.end(index, now);
+        }
+    }
+
+    fn end(&mut self, index: usize, now: BootTime) {
+        let Some(One { since, alone, .. }) = self.running.remove(index) else { return };
         // One that goes on in the background is told as ended and started again under another number.
         if now.since(since) >= AT_ONCE {
             push_bounded(&mut self.took, now.since(since), PACE_BY);
@@ -139,7 +147,7 @@ impl Step<'_> {
                 let obstacle = self.subagent_obstacle(session, &profile, max);
                 if obstacle.is_none() {
                     let running = self.engine.gate.subagents.of(session, now);
-                    running.start(call.call.as_deref(), now);
+                    running.start(call.call.as_deref(), false, now);
                 }
                 obstacle
             }
@@ -148,9 +156,18 @@ impl Step<'_> {
                 self.engine.survey.soon();
                 None
             }
+            SubagentEvent::Background => {
+                self.engine.gate.subagents.of(session, now).start(call.call.as_deref(), true, now);
+                None
+            }
+            SubagentEvent::TurnEnd => {
+                self.engine.gate.subagents.of(session, now).stop_all(false, now);
+                self.engine.survey.soon();
+                None
+            }
             // Claude Code says so at /clear too, and goes on.
             SubagentEvent::SessionEnd => {
-                self.engine.gate.subagents.of(session, now).stop_all(now);
+                self.engine.gate.subagents.of(session, now).stop_all(true, now);
                 self.engine.survey.soon();
                 None
             }

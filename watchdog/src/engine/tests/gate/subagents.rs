@@ -91,6 +91,19 @@ fn the_end_of_the_session_is_the_end_of_all() {
 }
 
 #[test]
+fn the_end_of_a_turn_is_the_end_of_those_that_it_waited_for() {
+    let mut world = roomy(THREE);
+    let agent = world.claude();
+    // One was allowed and then denied by a person, of which no hook tells; one goes on in the background.
+    starts(&mut world, agent, "denied");
+    starts(&mut world, agent, "b");
+    tells(&mut world, agent, SubagentEvent::Stop, Some("b"));
+    tells(&mut world, agent, SubagentEvent::Background, Some("agent-b"));
+    assert_eq!(tells(&mut world, agent, SubagentEvent::TurnEnd, None).running, 1);
+    assert_eq!(tells(&mut world, agent, SubagentEvent::Stop, Some("agent-b")).running, 0);
+}
+
+#[test]
 fn a_hook_that_goes_wild_is_forgotten_in_part() {
     let mut world = roomy("");
     let agent = world.claude();
