@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Admission, Deed, Loaded, Probe, Report, poller};
-use crate::config::{Candidates, Config, Ungated, denied_names};
+use crate::config::{Candidates, Config, denied_names};
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::Bounds;
 use crate::engine::id::ProcessId;
@@ -114,7 +114,7 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         sampler: Sampler::new(config.tracking.sample_interval),
         statm: StatmReader::default(),
         zombies: Vec::new(),
-        denied: denied(config),
+        denied: denied_names(config),
         scans: 0,
         lost: Lost::default(),
         next_lost: now,
@@ -179,7 +179,7 @@ impl Hand {
                 if let Err(error) = self.tracer.set_candidates(&Candidates::of(&config.profiles)) {
                     self.failed.say(format_args!("cannot look out for the new profiles: {error}"));
                 }
-                self.denied = denied(&config);
+                self.denied = denied_names(&config);
                 self.deny();
             }
             Order::Scan => {
@@ -316,13 +316,6 @@ impl Hand {
 
     fn send(&self, report: Report) -> Result<(), Ended> {
         self.reports.blocking_send(report).map_err(|_| Ended)
-    }
-}
-
-fn denied(config: &Config) -> Vec<Vec<u8>> {
-    match config.gate.ungated {
-        Ungated::Deny => denied_names(&config.profiles),
-        Ungated::Allow | Ungated::Warn => Vec::new(),
     }
 }
 
