@@ -34,7 +34,7 @@ pub(in crate::daemon) enum Order {
     CloseWatch(bool),
     /// Hold the session of this root to these bounds, as far as the kernel programs do.
     Bound(ProcessId, Bounds),
-    /// Hold it to nothing any more.
+    /// Hold it to nothing any more, and have taken away what confined it.
     Unbound(ProcessId),
     /// Look out for this configuration's agents, and look at memory as often as it says.
     Configure(Arc<Config>),
@@ -172,6 +172,7 @@ impl Hand {
                 if let Err(error) = self.tracer.unbound(root) {
                     self.failed.say(format_args!("cannot let go of the session of {root}: {error}"));
                 }
+                self.warden.send(Deed::Release(root)).map_err(|_| Ended)?;
             }
             Order::Configure(config) => {
                 self.sampler.set_idle(config.tracking.sample_interval);
