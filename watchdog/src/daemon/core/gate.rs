@@ -52,11 +52,13 @@ impl Core {
         Ok(Cancelled { pid })
     }
 
-    /// A launch was granted: it is counted, and the way to its client is given, if there is one.
-    pub(in crate::daemon) fn granted(&mut self, granted: &Granted) -> Option<Answer> {
-        let client = self.clients.leave(granted.lease.process);
-        self.metrics.granted(self.label(&granted.lease.profile), granted.waited);
-        client
+    /// A launch was granted: the way to its client is given, if there is one. It is counted if it is `new`, and not told once
+    /// more to a client that lost the answer.
+    pub(in crate::daemon) fn granted(&mut self, granted: &Granted, new: bool) -> Option<Answer> {
+        if new {
+            self.metrics.granted(self.label(&granted.lease.profile), granted.waited);
+        }
+        self.clients.leave(granted.lease.process)
     }
 
     /// Tells a client that its launch is refused.
