@@ -154,7 +154,7 @@ async fn own(mut core: Core, mut inbox: mpsc::Receiver<Request>, mut told: mpsc:
         for effect in effects {
             match effect {
                 Effect::Granted(granted) => {
-                    if let Some(client) = core.granted(&granted, true) {
+                    if let Some(client) = core.granted(&granted) {
                         client.give(LaunchUpdate::Granted(hands::grant(&granted, &Confinement::default())));
                     }
                 }

@@ -1,7 +1,6 @@
 //! The loop of the task that owns the engine: takes what comes in, in the order of its urgency, and has done what the
 //! engine asks for.
 
-use std::collections::BTreeSet;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::hands::{Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::request::Request;
 use super::rescan::Rescan;
 use crate::engine::effect::Effect;
-use crate::engine::gate::{GateRecord, Peaks, Restored};
+use crate::engine::gate::{Peaks, Restored};
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
@@ -267,16 +266,11 @@ impl Pump {
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
         let (mut looks, mut limits) = (Vec::new(), Vec::new());
-        // Whose grant is new: it is remembered before it is told. One that is only told once more is not.
-        let mut granted_now = BTreeSet::new();
         let whole = self.kept.file.is_due();
         if whole {
             self.kept.file.rewrite(&self.core.gate_records());
         }
         for effect in effects {
-            if let Effect::Remember(GateRecord::Granted(lease)) = &effect {
-                granted_now.insert(lease.process);
-            }
             match effect {
                 Effect::Track(process, lineage) => self.order(Order::Track(process, lineage))?,
                 Effect::Untrack(process) => self.order(Order::Untrack(process))?,
@@ -302,7 +296,7 @@ impl Pump {
                 }
                 Effect::Unbound(root) => self.order(Order::Unbound(root))?,
                 Effect::Granted(granted) => {
-                    let client = self.core.granted(&granted, granted_now.contains(&granted.lease.process));
+                    let client = self.core.granted(&granted);
                     self.order(Order::Admit(Box::new(Admission { granted: *granted, client })))?;
                 }
                 Effect::Refused(refused) => self.core.refused(*refused),
