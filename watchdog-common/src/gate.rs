@@ -27,7 +27,7 @@ pub struct Gated {
 }
 
 /// Whom the program `recount` counts: living processes of the session with this root that are counted elsewhere, or
-/// nowhere, are counted there from now on.
+/// nowhere, are counted there from now on, and so are those that were counted under the number before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
@@ -38,6 +38,10 @@ pub struct Recount {
     pub root: u32,
     /// The session's key in `GATED`; 0 to count them nowhere.
     pub number: u32,
+    /// The key that the session had before, under which sessions inside it are counted too; 0 for none.
+    pub before: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
 }
 
 /// A fork was refused, since as many processes of the session live as may. At most one a second is told of a session.
@@ -90,6 +94,6 @@ pub struct ExecDeniedRecord {
 pub const FORK_DENIED_INTERVAL_NANOS: u64 = 1_000_000_000;
 
 const _: () = assert!(size_of::<Gated>() == 32);
-const _: () = assert!(size_of::<Recount>() == 16);
+const _: () = assert!(size_of::<Recount>() == 24);
 const _: () = assert!(size_of::<ForkDeniedRecord>() == 80);
 const _: () = assert!(size_of::<ExecDeniedRecord>() == 568);

@@ -75,7 +75,10 @@ pub fn exec_denied(leader: Task, bprm: *const c_void, killed: bool) {
     match LIFECYCLE.reserve::<ExecDeniedRecord>(0) {
         Some(mut entry) => {
             let record = entry.as_mut_ptr();
-            // SAFETY: the ring's room for one record; every byte of it is written before it is submitted.
+            // SAFETY: the ring's room for one record, which is nobody else's until it is submitted. All fields but the path are
+            // written whole. Of the path as much is written as there is, with a NUL behind it; the rest stays what the ring
+            // held before, which is memory that the kernel has initialised, and bytes may be anything. No reader looks
+            // behind the NUL.
             unsafe {
                 (&raw mut (*record).header).write(header);
                 (&raw mut (*record).ppid).write(leader.parent().tgid());

@@ -144,7 +144,8 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
     let (Some(wanted), Some(entry)) = (RECOUNT.get(0), tracked(task.tgid(), task)) else { return 0 };
     let lineage = &entry.lineage;
     let of_session = lineage.root == wanted.root && same_start(lineage.root_start, wanted.root_start);
-    if !of_session || lineage.flags & (LineageFlags::EXITED | LineageFlags::WITNESS) != 0 {
+    let counted_before = wanted.before != 0 && entry.counted == wanted.before;
+    if !(of_session || counted_before) || lineage.flags & (LineageFlags::EXITED | LineageFlags::WITNESS) != 0 {
         return 0;
     }
     if entry.counted != wanted.number {

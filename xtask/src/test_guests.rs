@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long)]
     keep: bool,
     /// How long a guest may take, in seconds.
-    #[arg(long, default_value = "1500")]
+    #[arg(long, default_value = "2400")]
     timeout: u64,
     /// Only tests whose name contains this.
     filter: Option<String>,

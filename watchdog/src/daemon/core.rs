@@ -19,7 +19,7 @@ use crate::api::{Adopted, Capability, Status, SubagentAnswer, Subject, Tracking}
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
-use crate::engine::gate::Withdrawal;
+use crate::engine::gate::{GateRecord, Withdrawal};
 use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input, KernelEvent};
 use crate::engine::view::{Naming, Viewer};
@@ -207,7 +207,16 @@ impl Core {
 
     /// Does itself what needs nobody else, and hands on the rest.
     fn absorb(&mut self, asked: Vec<Effect>, subject: Option<(ProcessId, Uid)>, effects: &mut Vec<Effect>) {
+        // Whose grant is new: it is to be remembered. One that is told once more, to a client that lost the answer, is not.
+        let mut new = BTreeSet::new();
         for effect in asked {
+            match &effect {
+                Effect::Remember(GateRecord::Granted(lease)) => drop(new.insert(lease.process)),
+                Effect::Granted(granted) if new.contains(&granted.lease.process) => {
+                    self.metrics.granted(self.label(&granted.lease.profile), granted.waited);
+                }
+                _ => {}
+            }
             match effect {
                 Effect::Journal(entry) => self.record(&entry, subject),
                 Effect::Latency(latency) => self.metrics.latency(latency),

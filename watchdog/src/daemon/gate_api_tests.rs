@@ -15,7 +15,7 @@ use crate::daemon::door::{Door, Sizes};
 use crate::daemon::historian::Origin;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::request;
-use crate::host::testing::{Subject, identity};
+use crate::host::testing::{Subject, eventually, identity};
 use crate::host::this_process;
 
 /// A control socket; what is asked of the engine's owner comes out at the other end, for the test to answer.
@@ -174,7 +174,11 @@ fn refused() -> LaunchUpdate {
 }
 
 fn sleeper() -> Subject {
-    Subject::spawn(Command::new("sleep").arg("1000"))
+    let subject = Subject::spawn(Command::new("sleep").arg("1000"));
+    // Who forked it goes on when the old program's memory is gone, which is before it has its new name.
+    let comm = format!("/proc/{}/comm", subject.process.pid);
+    eventually("it has its name", || std::fs::read_to_string(&comm).unwrap().trim() == "sleep");
+    subject
 }
 
 #[tokio::test]

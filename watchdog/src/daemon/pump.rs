@@ -294,10 +294,7 @@ impl Pump {
                         self.deed(Deed::Resume(root, session))?;
                     }
                 }
-                Effect::Unbound(root) => {
-                    self.order(Order::Unbound(root))?;
-                    self.deed(Deed::Release(root))?;
-                }
+                Effect::Unbound(root) => self.order(Order::Unbound(root))?,
                 Effect::Granted(granted) => {
                     let client = self.core.granted(&granted);
                     self.order(Order::Admit(Box::new(Admission { granted: *granted, client })))?;

@@ -1,14 +1,13 @@
 //! A cgroup (version 2) for a session: what it may take, held by the kernel.
 //!
-//! It is made *beside* the launcher's own cgroup, below the same parent, so that every limit above it goes on holding; what the
-//! launcher's own one limits is copied, so that nobody gains by a launch. It cannot be made below the launcher's own: a cgroup
-//! that hands on controllers must hold no process itself.
+//! It is made *beside* the launcher's own cgroup, below the same parent, so that every limit above it goes on holding. It cannot
+//! be made below the launcher's own: a cgroup that hands on controllers must hold no process itself. A launcher whose own
+//! cgroup limits memory stays where it is, since its session would leave that limit, which it shares with others; a limit on
+//! tasks is copied.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
 
 use super::error::HostError;
 use super::limits::{Cgroups, lineage};
@@ -27,17 +26,24 @@ const THREADS: u64 = 32;
 const DEPTH: usize = 32;
 /// Pids of a cgroup and those below it that are told at most.
 const MEMBERS: usize = 65_536;
-/// A cgroup whose last process has just exited may be busy for a moment.
-const REMOVAL_TRIES: u32 = 3;
-const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
+/// Where a cgroup limits memory.
+const MEMORY_LIMITS: [&str; 3] = ["memory.max", "memory.high", "memory.swap.max"];
 
 /// What is written into a new cgroup. `None` leaves the kernel's default, which is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Limits {
     high: Option<u64>,
     max: Option<u64>,
-    swap: Option<u64>,
     pids: Option<u64>,
+}
+
+/// What became of a session's cgroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confined {
+    /// What the session is held by, or why by nothing.
+    pub confinement: Confinement,
+    /// A cgroup that was made in vain, and could not be removed at once: it is to be tried again.
+    pub leftover: Option<String>,
 }
 
 /// Whether a cgroup is gone.
@@ -65,21 +71,24 @@ impl SessionCgroups {
     /// Gives the session of this root a cgroup of its own, and moves the root into it. A root that has one already (the daemon
     /// was started again) keeps it.
     #[must_use]
-    pub fn confine(&self, root: ProcessId, bounds: &Bounds) -> Confinement {
-        match self.try_confine(root, bounds) {
-            Ok(confinement) => confinement,
-            Err(error) => Confinement { cgroup: None, problem: Some(error.to_string()) },
-        }
+    pub fn confine(&self, root: ProcessId, bounds: &Bounds) -> Confined {
+        self.try_confine(root, bounds).unwrap_or_else(|error| without(error.to_string()))
     }
 
-    fn try_confine(&self, root: ProcessId, bounds: &Bounds) -> Result<Confinement, HostError> {
-        let without = |problem: String| Ok(Confinement { cgroup: None, problem: Some(problem) });
+    fn try_confine(&self, root: ProcessId, bounds: &Bounds) -> Result<Confined, HostError> {
         let Some(top) = self.cgroups.dir("/") else {
-            return without("this host has no hierarchy of cgroup version 2".to_owned());
+            return Ok(without("this host has no hierarchy of cgroup version 2".to_owned()));
         };
-        let Some(own) = self.cgroups.path_of(root.pid)? else { return without(gone(root)) };
+        let Some(own) = self.cgroups.path_of(root.pid)? else { return Ok(without(gone(root))) };
         if own.rsplit('/').next() == Some(name(root).as_str()) {
-            return Ok(Confinement { cgroup: Some(own), problem: None });
+            return Ok(within(own, None));
+        }
+        for file in MEMORY_LIMITS {
+            if self.amount(&own, file)?.is_some() {
+                return Ok(without(format!(
+                    "the launcher's own cgroup {own} has a {file}, which a session in a cgroup beside it would leave"
+                )));
+            }
         }
         let (wants_memory, wants_pids) = (bounds.max_memory.is_some(), bounds.max_helpers.is_some());
         let parent = beside(&own);
@@ -94,24 +103,21 @@ impl SessionCgroups {
             format!("{} does not offer {}, so no cgroup can limit that", file.display(), missing.join(" and "))
         });
         if missing.len() == usize::from(wants_memory) + usize::from(wants_pids) {
-            return Ok(Confinement { cgroup: None, problem });
+            return Ok(Confined { confinement: Confinement { cgroup: None, problem }, leftover: None });
         }
         self.hand_on(parent, &offered)?;
         let path = below(parent, &name(root));
-        let limits = self.limits_of(&own)?.and(bounds);
-        match self.fill(&path, root, limits) {
-            Ok(true) => Ok(Confinement { cgroup: Some(path), problem }),
+        let problem = match self.fill(&path, root, Limits::of(bounds, self.amount(&own, "pids.max")?)) {
+            Ok(true) => return Ok(within(path, problem)),
             Ok(false) => {
                 // Whoever has the pid now, if anybody, goes back to where it was.
                 let _ = self.write(&own, "cgroup.procs", &root.pid.to_string());
-                let _ = self.remove(&path);
-                without(gone(root))
+                gone(root)
             }
-            Err(error) => {
-                let _ = self.remove(&path);
-                Err(error)
-            }
-        }
+            Err(error) => error.to_string(),
+        };
+        let leftover = !matches!(self.remove(&path), Ok(Removal::Gone));
+        Ok(Confined { leftover: leftover.then_some(path), ..without(problem) })
     }
 
     /// Has a cgroup give its controllers to those below it. Only one without processes can, and the root.
@@ -136,12 +142,7 @@ impl SessionCgroups {
             }
             _ => {}
         }
-        let amounts = [
-            ("memory.max", limits.max),
-            ("memory.high", limits.high),
-            ("memory.swap.max", limits.swap),
-            ("pids.max", limits.pids),
-        ];
+        let amounts = [("memory.max", limits.max), ("memory.high", limits.high), ("pids.max", limits.pids)];
         for (file, amount) in amounts {
             if let Some(amount) = amount
                 && dir.join(file).exists()
@@ -163,34 +164,23 @@ impl SessionCgroups {
         is_there(root)
     }
 
-    /// What a cgroup limits itself, not counting those above it.
-    fn limits_of(&self, path: &str) -> Result<Limits, HostError> {
-        let number = |file: &str| -> Result<Option<u64>, HostError> {
-            Ok(self.cgroups.read(path, file)?.and_then(|text| text.trim().parse().ok()))
-        };
-        Ok(Limits {
-            high: number("memory.high")?,
-            max: number("memory.max")?,
-            swap: number("memory.swap.max")?,
-            pids: number("pids.max")?,
-        })
+    /// What a file of a cgroup limits; `None` when it is `max`, or there is no such file.
+    fn amount(&self, path: &str, file: &str) -> Result<Option<u64>, HostError> {
+        Ok(self.cgroups.read(path, file)?.and_then(|text| text.trim().parse().ok()))
     }
 
-    /// Takes away a cgroup whose session is over.
+    /// Takes away a cgroup whose session is over. One whose last process has just exited may be busy for a moment.
     ///
     /// # Errors
     /// When the kernel refuses for another reason than that somebody is in it.
     pub fn remove(&self, path: &str) -> Result<Removal, HostError> {
         let Some(dir) = self.cgroups.dir(path) else { return Ok(Removal::Gone) };
-        for _ in 0..REMOVAL_TRIES {
-            match fs::remove_dir(&dir) {
-                Ok(()) => return Ok(Removal::Gone),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Removal::Gone),
-                Err(error) if is_busy(&error) => thread::sleep(REMOVAL_PAUSE),
-                Err(error) => return Err(HostError::io("remove", dir, error)),
-            }
+        match fs::remove_dir(&dir) {
+            Ok(()) => Ok(Removal::Gone),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Removal::Gone),
+            Err(error) if is_busy(&error) => Ok(Removal::Busy),
+            Err(error) => Err(HostError::io("remove", dir, error)),
         }
-        Ok(Removal::Busy)
     }
 
     /// The cgroups of sessions that are there, with the sessions' roots.
@@ -265,20 +255,22 @@ impl SessionCgroups {
 }
 
 impl Limits {
-    /// These limits, and what a session is held to: of both the tighter.
-    fn and(self, bounds: &Bounds) -> Self {
-        let tighter = |own: Option<u64>, bound: Option<u64>| own.into_iter().chain(bound).min();
-        let max = tighter(self.max, bounds.max_memory.map(|Bytes(bytes)| bytes));
+    /// What a session is held to, and no more tasks than its launcher's own cgroup may have.
+    fn of(bounds: &Bounds, own_pids: Option<u64>) -> Self {
+        let max = bounds.max_memory.map(|Bytes(bytes)| bytes);
         // In this order a share of a huge amount does not overflow, and one of a small amount is not nothing.
         let share = |bytes: u64| bytes / 100 * HIGH + bytes % 100 * HIGH / 100;
         let tasks = |helpers: u32| (u64::from(helpers) + 1) * THREADS;
-        Self {
-            high: tighter(self.high, bounds.max_memory.and(max).map(share)),
-            max,
-            swap: self.swap,
-            pids: tighter(self.pids, bounds.max_helpers.map(tasks)),
-        }
+        Self { high: max.map(share), max, pids: own_pids.into_iter().chain(bounds.max_helpers.map(tasks)).min() }
     }
+}
+
+fn within(path: String, problem: Option<String>) -> Confined {
+    Confined { confinement: Confinement { cgroup: Some(path), problem }, leftover: None }
+}
+
+fn without(problem: String) -> Confined {
+    Confined { confinement: Confinement { cgroup: None, problem: Some(problem) }, leftover: None }
 }
 
 /// The cgroup in which a session's goes that was launched in this one.
@@ -300,8 +292,9 @@ fn root_of(name: &str) -> Option<ProcessId> {
     Some(ProcessId { pid: Pid(pid.parse().ok()?), start_time: Ticks(start_time.parse().ok()?) })
 }
 
+/// Whether the process lives: a zombie will not start anything any more.
 fn is_there(process: ProcessId) -> Result<bool, HostError> {
-    Ok(ProcessDir::of(process, &mut Vec::new())?.is_some())
+    Ok(ProcessDir::of(process, &mut Vec::new())?.is_some_and(|(_, stat)| !stat.is_zombie()))
 }
 
 fn gone(root: ProcessId) -> String {

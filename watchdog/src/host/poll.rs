@@ -199,8 +199,8 @@ impl Poller {
         for (process, _) in self.entries.values() {
             let seen = before.get(process);
             let alive = by_pid.get(&process.pid).is_some_and(|now| now.process == *process && !now.zombie);
-            // What is in neither scan was tracked after it had gone; the engine learns that from the scan.
-            if !alive && seen.is_some_and(|seen| !seen.zombie) {
+            // What neither scan saw was tracked and gone within the interval, and nobody else will tell of it.
+            if !alive && seen.is_none_or(|seen| !seen.zombie) {
                 ended.push((*process, seen.map(|seen| seen.peak).filter(|peak| *peak > Bytes(0))));
             }
         }

@@ -125,6 +125,20 @@ fn a_zombie_has_exited_once_and_its_status_is_not_known() {
 }
 
 #[test]
+fn what_was_tracked_and_gone_between_two_scans_has_exited_once() {
+    let (mut poller, processes) = primed();
+    let (gone, zombie) = (id(60, 300), id(61, 300));
+    poller.track(gone, root(gone));
+    poller.track(zombie, root(zombie));
+    let mut seen = processes.clone();
+    seen.push(ScannedProcess { zombie: true, ..process(zombie, 1, "agent") });
+    assert_eq!(told(&poller.events(&at(2, seen.clone()))), [("exit", 60), ("exit", 61)]);
+    assert_eq!(poller.entries().len(), 1);
+    assert_eq!(poller.events(&at(3, seen)), []);
+    assert_eq!(poller.events(&at(4, processes)), []);
+}
+
+#[test]
 fn a_pid_that_is_used_again_has_exited_and_inherits_nothing() {
     let (mut poller, mut processes) = primed();
     processes[1] = process(id(10, 500), 1, "other");

@@ -165,7 +165,9 @@ impl Tracer {
     }
 
     /// Puts a process into the map, or changes the lineage of one that is there. What the kernel has noted of it stays:
-    /// its exact start, its peak before the last exec, and whether it has exited or called exec since its fork.
+    /// its exact start, its peak before the last exec, and whether it has exited or called exec since its fork. So does the
+    /// [bound](Self::bound) session with which it is counted, unless its new root's is bound itself: a session inside another
+    /// is held with it, and not for a moment without.
     ///
     /// # Errors
     /// When the map is full, or cannot be read or written.
@@ -197,7 +199,7 @@ impl Tracer {
             Err(error) => return Err(writing(error)),
         }
         let placed = self.settle(process)?;
-        self.count_where_it_belongs(entry.counted, lineage)?;
+        self.count_where_it_belongs(process, entry.counted, lineage)?;
         Ok(placed)
     }
 
@@ -211,7 +213,9 @@ impl Tracer {
             // A session of its own, in which nothing is counted: so it is taken off where it was.
             let alone =
                 Lineage { root: process, parent: None, depth: 0, provisional: false, forked: false, witness: false };
-            self.change(process, &alone)?;
+            if self.rewrite(process, &alone)?.is_some() {
+                self.count_nowhere(process)?;
+            }
         }
         match self.maps.tracked.remove(&process.pid.0) {
             Err(error) if !is_missing(&error) => Err(writing(error)),
@@ -352,6 +356,11 @@ impl Tracer {
         Ok(())
     }
 
+    /// The number under which this very process was counted; 0 for none, and when it is not in the map.
+    pub(super) fn counted_under(&self, process: ProcessId) -> Result<u32, KernelError> {
+        Ok(self.entry(process)?.map_or(0, |entry| entry.counted))
+    }
+
     /// The entry of this very process.
     fn entry(&self, process: ProcessId) -> Result<Option<Tracked>, KernelError> {
         match self.maps.tracked.get(&process.pid.0, 0) {
@@ -366,6 +375,15 @@ impl Tracer {
 
     /// Changes the entry of this very process; `None` when it has none.
     fn change(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<Placed>, KernelError> {
+        let Some(counted) = self.rewrite(process, lineage)? else { return Ok(None) };
+        let placed = self.settle(process)?;
+        self.count_where_it_belongs(process, counted, lineage)?;
+        Ok(Some(placed))
+    }
+
+    /// Writes another lineage into the entry of this very process, and tells the number under which it is counted; `None`
+    /// when it has none.
+    fn rewrite(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<u32>, KernelError> {
         /// What only the kernel knows.
         const KERNELS: u32 = LineageFlags::EXITED | LineageFlags::FORKED;
         let Some(mut entry) = self.entry(process)? else { return Ok(None) };
@@ -377,12 +395,8 @@ impl Tracer {
             entry.lineage.parent_start = noted.parent_start;
         }
         match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::EXIST) {
-            Ok(()) => {
-                let placed = self.settle(process)?;
-                self.count_where_it_belongs(entry.counted, lineage)?;
-                Ok(Some(placed))
-            }
-            Err(error) if is_missing(&error) => Ok(Some(Placed::Gone)),
+            Ok(()) => Ok(Some(entry.counted)),
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(writing(error)),
         }
     }

@@ -116,13 +116,16 @@ fn a_fork_bomb_is_told_once_a_second() {
     ));
     scene.track(agent.process);
     scene.tracer.bound(agent.process, Some(1)).expect("bound");
+    let began = std::time::Instant::now();
     agent.go();
     assert_eq!(agent.hears(), "done");
     if scene.tracer.features().lsm.is_ok() {
         assert_eq!(scene.tracer.counted(agent.process).expect("counted").expect("bound").refused, 200);
         scene.wait_for("a refused fork", denied);
-        let told = scene.events.iter().filter(|event| denied(event).is_some()).count();
-        assert!(told < 50, "{told} of 200 were told");
+        // Between processors the moment of the last one may be missed once.
+        let told = scene.events.iter().filter(|event| denied(event).is_some()).count() as u64;
+        let seconds = began.elapsed().as_secs();
+        assert!(told <= seconds + 2, "{told} of 200 were told in {seconds} s");
     } else {
         assert_eq!(scene.live(agent.process), 201);
     }
@@ -209,8 +212,22 @@ fn what_a_session_has_started_before_is_counted_when_it_is_bound_and_when_the_bo
     assert_eq!(agent.hears(), if scene.tracer.features().lsm.is_ok() { "2" } else { "9" });
 }
 
+/// An agent whose child says its pid, then forks twice, and then says how many forks there were.
+fn agent_with_an_inner_one() -> (Agent, ProcessId) {
+    let mut outer = Agent::python_that_talks(&format!(
+        "{FORKER}\
+         pid = os.fork()\n\
+         if pid == 0:\n\
+         \x20   say(str(os.getpid())); sys.stdin.readline(); say(str(len(forks(2)))); sys.stdin.readline(); os._exit(0)\n\
+         os.waitpid(pid, 0)\n"
+    ));
+    outer.go();
+    let inner = identity(outer.hears().parse().expect("a pid"));
+    (outer, inner)
+}
+
 #[test]
-fn a_process_that_becomes_a_root_itself_is_counted_with_its_own_session_from_then_on() {
+fn a_session_inside_a_bound_one_is_counted_with_it_until_it_is_bound_itself() {
     let mut scene = Scene::new();
     let mut outer = Agent::python_that_talks(&format!(
         "{FORKER}\
@@ -227,10 +244,14 @@ fn a_process_that_becomes_a_root_itself_is_counted_with_its_own_session_from_the
 
     let lineage = Lineage { parent: Some(outer.process), ..root(inner) };
     assert_eq!(scene.tracer.track(inner, &lineage).expect("track"), Placed::Alive);
-    assert_eq!(scene.live(outer.process), 1);
-    scene.tracer.bound(inner, None).expect("bound");
+    assert_eq!(scene.live(outer.process), 2);
     outer.go();
     assert_eq!(outer.hears(), "forked");
+    assert_eq!(scene.live(outer.process), 4, "what it forks is the outer session's too");
+    scene.tracer.bound(outer.process, Some(9)).expect("another bound");
+    assert_eq!(scene.live(outer.process), 4);
+
+    scene.tracer.bound(inner, None).expect("bound");
     assert_eq!((scene.live(outer.process), scene.live(inner)), (1, 3));
 
     // Whom nobody tracks any more takes no place either.
@@ -238,6 +259,76 @@ fn a_process_that_becomes_a_root_itself_is_counted_with_its_own_session_from_the
     let child = child.unwrap_or_else(|| scene.wait_for("a fork", |event| fork_of(event, inner)));
     scene.tracer.untrack(child).expect("untrack");
     assert_eq!(scene.live(inner), 2);
+}
+
+#[test]
+fn forks_of_an_inner_session_are_held_to_the_outer_ones_bound() {
+    let mut scene = Scene::new();
+    let (mut outer, inner) = agent_with_an_inner_one();
+    // As a daemon that was started later finds them: the inner one is known first.
+    let lineage = Lineage { parent: Some(outer.process), ..root(inner) };
+    assert_eq!(scene.tracer.track(inner, &lineage).expect("track"), Placed::Alive);
+    scene.track(outer.process);
+    scene.tracer.bound(outer.process, Some(3)).expect("bound");
+    assert_eq!(scene.live(outer.process), 2);
+    outer.go();
+    let refuses = scene.tracer.features().lsm.is_ok();
+    assert_eq!(outer.hears(), if refuses { "1" } else { "2" });
+    assert_eq!(scene.live(outer.process), if refuses { 3 } else { 4 });
+}
+
+#[test]
+fn an_inner_session_that_is_found_late_is_counted_with_its_members() {
+    let mut scene = Scene::new();
+    let (mut outer, inner) = agent_with_an_inner_one();
+    scene.track(outer.process);
+    scene.tracer.bound(outer.process, None).expect("bound");
+    assert_eq!(scene.live(outer.process), 1);
+    outer.go();
+    assert_eq!(outer.hears(), "2");
+    let lineage = Lineage { parent: Some(outer.process), ..root(inner) };
+    assert_eq!(scene.tracer.track(inner, &lineage).expect("track"), Placed::Alive);
+    assert_eq!(scene.live(outer.process), 2);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", inner.pid)).expect("children");
+    for child in children.split_whitespace() {
+        let child = identity(child.parse().expect("a pid"));
+        let lineage = Lineage { root: inner, parent: Some(inner), depth: 1, ..root(inner) };
+        assert_eq!(scene.tracer.track(child, &lineage).expect("track"), Placed::Alive);
+    }
+    assert_eq!(scene.live(outer.process), 4);
+}
+
+#[test]
+fn an_agent_inside_a_bound_session_that_executes_itself_again_is_let_through_while_it_becomes_a_root() {
+    let denied_agent = Program::named("denied");
+    let mut scene = Scene::new();
+    scene.tracer.set_denied(&denied_agent.names(), true).expect("deny");
+    let mut outer = Agent::python_that_talks(&format!(
+        "import os, subprocess, sys\n\
+         pid = os.fork()\n\
+         if pid == 0:\n\
+         \x20   sys.stdout.write(str(os.getpid()) + '\\n'); sys.stdout.flush()\n\
+         \x20   sys.stdin.readline()\n\
+         \x20   os._exit(0 if all(subprocess.call(['{0}']) == 0 for _ in range(50)) else 1)\n\
+         sys.stdout.write(str(os.waitpid(pid, 0)[1]) + '\\n'); sys.stdout.flush()\n",
+        denied_agent.path.display()
+    ));
+    scene.track(outer.process);
+    scene.tracer.bound(outer.process, Some(100)).expect("bound");
+    outer.go();
+    let inner = identity(outer.hears().parse().expect("a pid"));
+    outer.go();
+    // Each change writes its entry anew, while it executes the agent.
+    for round in 0..200 {
+        let parent = (round % 2 == 0).then_some(outer.process);
+        let placed = scene.tracer.track(inner, &Lineage { parent, ..root(inner) }).expect("track");
+        if placed != Placed::Alive {
+            break;
+        }
+        scene.tracer.bound(outer.process, Some(100 + round)).expect("another bound");
+    }
+    assert_eq!(outer.hears(), "0");
+    assert_eq!(denied_agent.starts(), 50);
 }
 
 #[test]

@@ -27,14 +27,18 @@ const NOT_IN_GUESTS: &[&str] = &[
     "watchdogctl",
 ];
 
-/// Of the library's unit tests, those that talk to the kernel. The others test the same thing on every kernel.
-const LIBRARY_FILTER: &str = "kernel::";
+/// Of the library's unit tests, those that talk to the kernel: what their names contain, any of it. The others test the same
+/// thing on every kernel.
+const LIBRARY_FILTER: &[&str] = &["kernel::", "host::cgroup"];
 
-/// The tests that tell a kernel that calls LSM programs from one that does not: a test binary, and what their names contain.
+/// The tests for which it makes a difference whether the kernel calls LSM programs: of one binary those whose names contain
+/// this,
 const LSM_TESTS: (&str, &str) = ("kernel_live", "gate");
+/// and all of this one, from end to end.
+const LSM_BINARY: &str = "gate";
 
 /// How long one test binary may take in a guest, in seconds.
-const TIMEOUT_SECONDS: u64 = 900;
+const TIMEOUT_SECONDS: u64 = 1_200;
 
 /// What goes into the guests.
 pub(crate) struct Suite {
@@ -60,6 +64,7 @@ impl Test {
         let Self { name, executable, arguments } = self;
         let arguments = match boot {
             Boot::WithLsm => arguments.join(" "),
+            Boot::WithoutLsm if executable.name == LSM_BINARY => arguments.join(" "),
             // Filters are alternatives, so the one that was asked for takes the place of this one.
             Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
                 [] => LSM_TESTS.1.to_owned(),
@@ -94,7 +99,10 @@ pub(crate) fn build(target: &Path, filter: Option<&str>) -> Result<Suite> {
 
 fn select(executable: Executable, filter: Option<&str>) -> Option<Test> {
     let arguments: Vec<String> = match executable.kind {
-        Kind::LibraryTests if executable.package == "watchdog" => vec![filter.unwrap_or(LIBRARY_FILTER).to_owned()],
+        Kind::LibraryTests if executable.package == "watchdog" => {
+            let filters = filter.as_ref().map_or(LIBRARY_FILTER, std::slice::from_ref);
+            filters.iter().map(|&filter| filter.to_owned()).collect()
+        }
         Kind::IntegrationTests if !NOT_IN_GUESTS.contains(&executable.name.as_str()) => {
             filter.iter().map(|&filter| filter.to_owned()).collect()
         }
@@ -118,15 +126,27 @@ mod tests {
 
     #[test]
     fn a_guest_with_lsm_programs_runs_everything_and_one_without_what_tells_the_difference() {
-        assert_eq!(plan("kernel_live", None, Boot::WithLsm).as_deref(), Some("watchdog-kernel_live 900 \n"));
-        assert_eq!(plan("kernel_live", None, Boot::WithoutLsm).as_deref(), Some("watchdog-kernel_live 900 gate\n"));
-        assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 900 \n"));
+        assert_eq!(plan("kernel_live", None, Boot::WithLsm).as_deref(), Some("watchdog-kernel_live 1200 \n"));
+        assert_eq!(plan("kernel_live", None, Boot::WithoutLsm).as_deref(), Some("watchdog-kernel_live 1200 gate\n"));
+        assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 1200 \n"));
         assert_eq!(plan("other", None, Boot::WithoutLsm), None);
+        assert_eq!(plan("gate", None, Boot::WithoutLsm).as_deref(), Some("watchdog-gate 1200 \n"));
+    }
+
+    #[test]
+    fn of_the_library_what_talks_to_the_kernel_is_tested() {
+        let library = |filter| {
+            let (package, name) = ("watchdog".to_owned(), "watchdog".to_owned());
+            let executable = Executable { package, name, kind: Kind::LibraryTests, path: PathBuf::new() };
+            select(executable, filter).and_then(|test| test.plan(Boot::WithLsm))
+        };
+        assert_eq!(library(None).as_deref(), Some("watchdog-watchdog 1200 kernel:: host::cgroup\n"));
+        assert_eq!(library(Some("gate")).as_deref(), Some("watchdog-watchdog 1200 gate\n"));
     }
 
     #[test]
     fn a_filter_holds_in_both_and_a_guest_that_has_nothing_to_run_is_not_booted() {
-        let narrow = Some("watchdog-kernel_live 900 gate::a_fork\n");
+        let narrow = Some("watchdog-kernel_live 1200 gate::a_fork\n");
         for boot in [Boot::WithLsm, Boot::WithoutLsm] {
             assert_eq!(plan("kernel_live", Some("gate::a_fork"), boot).as_deref(), narrow);
         }

@@ -52,11 +52,9 @@ impl Core {
         Ok(Cancelled { pid })
     }
 
-    /// A launch was granted: it is counted, and the way to its client is given, if there is one.
+    /// A launch was granted: the way to its client, if there is one.
     pub(in crate::daemon) fn granted(&mut self, granted: &Granted) -> Option<Answer> {
-        let client = self.clients.leave(granted.lease.process);
-        self.metrics.granted(self.label(&granted.lease.profile), granted.waited);
-        client
+        self.clients.leave(granted.lease.process)
     }
 
     /// Tells a client that its launch is refused.
@@ -97,7 +95,7 @@ impl Core {
     }
 
     /// A profile as metrics name it: a lease may be of one that is configured no more.
-    fn label<'a>(&self, profile: &'a str) -> &'a str {
+    pub(super) fn label<'a>(&self, profile: &'a str) -> &'a str {
         if self.profiles.contains(profile) { profile } else { "other" }
     }
 }
@@ -118,5 +116,52 @@ pub(super) fn subagent_answer(decision: SubagentDecision) -> SubagentAnswer {
         running,
         max_subagents,
         session: session.map(|session| session.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::daemon::core::Facts;
+    use crate::daemon::metrics::Metrics;
+    use crate::daemon::{chronicle, historian};
+    use crate::engine::id::{Bytes, Ticks};
+    use crate::engine::input::{HostMemory, Image};
+    use crate::host::clock;
+
+    #[test]
+    fn who_asks_again_since_the_answer_was_lost_is_told_again_and_counted_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::default();
+        let (history, _) = historian::start(historian::Origin::now(dir.path()), chronicle::limits(&config)).unwrap();
+        let mut core = Core::new(Arc::new(config), Arc::new(Metrics::new().unwrap()), history, Facts::default());
+        let (now, gib) = (clock::now(), 1 << 30);
+        let host = HostMemory { total: Bytes(64 * gib), available: Bytes(60 * gib), ..HostMemory::default() };
+        core.tell(now, Input::Host(host), &mut Vec::new());
+        let launch = Launch {
+            process: ProcessId { pid: Pid(4_000), start_time: Ticks(1) },
+            ppid: Pid(1),
+            uid: Uid(1_000),
+            comm: "claude".to_owned(),
+            image: Image { path: "/usr/bin/claude".to_owned(), argv: vec!["claude".to_owned()], truncated: false },
+            profile: None,
+            priority: 0,
+            timeout: Some(Duration::from_secs(60)),
+            waits: true,
+            memory: None,
+            cgroup: None,
+        };
+        for asked in 1..=2 {
+            let mut effects = Vec::new();
+            core.tell(now, Input::Launch(Box::new(launch.clone())), &mut effects);
+            let granted = effects.iter().filter(|effect| matches!(effect, Effect::Granted(_))).count();
+            assert_eq!(granted, 1, "asked {asked} times: {effects:?}");
+        }
+        let scraped = String::from_utf8(core.metrics.render(&core.scrape()).unwrap()).unwrap();
+        let line = scraped.lines().find(|line| line.contains("launches_total{outcome=\"granted\"")).unwrap();
+        assert!(line.ends_with(" 1"), "{line}");
     }
 }

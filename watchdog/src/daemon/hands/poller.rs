@@ -41,11 +41,16 @@ pub(super) fn run(
     loop {
         let done = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(order) => hand.carry_out(order),
-            Err(RecvTimeoutError::Timeout) => {
-                next = Instant::now() + INTERVAL;
-                hand.round().map(drop)
-            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Ended),
+        };
+        // Whether or not there are orders: a stream of them does not end by itself.
+        let now = Instant::now();
+        let done = if now < next {
+            done
+        } else {
+            next = now + INTERVAL;
+            done.and_then(|()| hand.round().map(drop))
         };
         if done.is_err() {
             return;
@@ -59,7 +64,8 @@ impl Hand {
             Order::Track(process, lineage) => self.poller.track(process, lineage),
             Order::Untrack(process) => self.poller.untrack(process),
             // Nobody counts here, and nobody refuses: what a cgroup holds is all.
-            Order::Bound(..) | Order::Unbound(_) => {}
+            Order::Bound(..) => {}
+            Order::Unbound(root) => self.warden.send(Deed::Release(root)).map_err(|_| Ended)?,
             Order::CloseWatch(_) => self.send(Report::CloseWatch(false))?,
             Order::Configure(config) => self.poller.set_profiles(config.profiles.clone()),
             Order::Scan => {
@@ -120,5 +126,63 @@ impl Hand {
 
     fn send(&self, report: Report) -> Result<(), Ended> {
         self.reports.blocking_send(report).map_err(|_| Ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::hands::Admission;
+    use crate::engine::gate::{Bounds, Granted, Lease};
+    use crate::engine::id::{BootTime, Bytes, SessionId, Uid};
+    use crate::host::this_process;
+
+    struct AtWork {
+        orders: orders::Sender<Order>,
+        deeds: orders::Receiver<Deed>,
+        reports: mpsc::Receiver<Report>,
+    }
+
+    fn at_work() -> AtWork {
+        let (orders, inbox) = orders::channel();
+        let (warden, deeds) = orders::channel();
+        let (sender, reports) = mpsc::channel(1024);
+        std::thread::spawn(move || run(&Config::default(), &inbox, warden, sender));
+        AtWork { orders, deeds, reports }
+    }
+
+    #[test]
+    fn a_stream_of_orders_does_not_keep_it_from_looking() {
+        let AtWork { orders, deeds: _deeds, mut reports } = at_work();
+        let until = Instant::now() + INTERVAL * 10;
+        let mut looked = false;
+        while !looked && Instant::now() < until {
+            orders.send(Order::CloseWatch(true)).unwrap();
+            std::thread::sleep(INTERVAL / 100);
+            while let Ok(report) = reports.try_recv() {
+                looked |= matches!(report, Report::Input(Input::Samples(_)));
+            }
+        }
+        assert!(looked);
+    }
+
+    #[test]
+    fn what_confines_a_session_is_taken_away_after_it_was_made() {
+        let AtWork { orders, deeds, reports: _reports } = at_work();
+        let process = this_process().unwrap();
+        let lease = Lease { process, profile: "p".to_owned(), uid: Uid(1), granted: BootTime(1), expected: Bytes(1) };
+        let granted = Granted {
+            lease,
+            session: SessionId(1),
+            waited: Duration::ZERO,
+            environment: std::collections::BTreeMap::new(),
+            oom_score_adj: 0,
+            limits: Bounds::default(),
+        };
+        orders.send(Order::Admit(Box::new(Admission { granted, client: None }))).unwrap();
+        orders.send(Order::Unbound(process)).unwrap();
+        let next = || deeds.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(matches!(next(), Deed::Admit(_)));
+        assert!(matches!(next(), Deed::Release(root) if root == process));
     }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Admission, Deed, Loaded, Probe, Report, poller};
-use crate::config::{Candidates, Config, Ungated, denied_names};
+use crate::api::{self, LaunchUpdate, RefusalReason};
+use crate::config::{Candidates, Config, denied_names};
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::Bounds;
 use crate::engine::id::ProcessId;
@@ -34,7 +35,7 @@ pub(in crate::daemon) enum Order {
     CloseWatch(bool),
     /// Hold the session of this root to these bounds, as far as the kernel programs do.
     Bound(ProcessId, Bounds),
-    /// Hold it to nothing any more.
+    /// Hold it to nothing any more, and have taken away what confined it.
     Unbound(ProcessId),
     /// Look out for this configuration's agents, and look at memory as often as it says.
     Configure(Arc<Config>),
@@ -78,6 +79,10 @@ struct Hand {
     zombies: Vec<ProcessId>,
     /// Names of agents that are not let start past the gate; none where they are.
     denied: Vec<Vec<u8>>,
+    /// They are not let start now.
+    denies: bool,
+    /// Roots whose session the kernel does not follow or hold as a grant needs, and why.
+    unheld: HashMap<ProcessId, String>,
     /// Scans that were ordered.
     scans: u32,
     lost: Lost,
@@ -114,7 +119,9 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         sampler: Sampler::new(config.tracking.sample_interval),
         statm: StatmReader::default(),
         zombies: Vec::new(),
-        denied: denied(config),
+        denied: denied_names(config),
+        denies: false,
+        unheld: HashMap::new(),
         scans: 0,
         lost: Lost::default(),
         next_lost: now,
@@ -142,13 +149,19 @@ impl Hand {
     fn carry_out(&mut self, order: Order) -> Result<(), Ended> {
         match order {
             Order::Track(process, lineage) => match self.tracer.track(process, &lineage) {
-                Ok(Placed::Alive) => {}
+                Ok(Placed::Alive) => drop(self.unheld.remove(&process)),
                 // The kernel will tell of no exit, so this is told in its place.
                 Ok(Placed::Gone) => self.report(Input::Inspected(process, None))?,
                 Ok(Placed::Zombie) => self.report(Input::Samples(vec![zombie(process)]))?,
-                Err(error) => self.failed.say(format_args!("cannot track {process}: {error}")),
+                Err(error) => {
+                    self.failed.say(format_args!("cannot track {process}: {error}"));
+                    if lineage.root == process {
+                        self.unheld.insert(process, not_tracked(&error));
+                    }
+                }
             },
             Order::Untrack(process) => {
+                self.unheld.remove(&process);
                 if let Err(error) = self.tracer.untrack(process) {
                     self.failed.say(format_args!("cannot let go of {process}: {error}"));
                 }
@@ -166,12 +179,19 @@ impl Hand {
                 if let Err(error) = self.tracer.bound(root, max_processes) {
                     self.failed
                         .say(format_args!("the kernel does not hold the session of {root} to its bounds: {error}"));
+                    // Who is not counted counts as somebody who came past the gate.
+                    if self.denies && !matches!(self.tracer.counted(root), Ok(Some(_))) {
+                        self.unheld.entry(root).or_insert_with(|| {
+                            format!("agents are denied that the kernel does not count, and it cannot count this one: {error}")
+                        });
+                    }
                 }
             }
             Order::Unbound(root) => {
                 if let Err(error) = self.tracer.unbound(root) {
                     self.failed.say(format_args!("cannot let go of the session of {root}: {error}"));
                 }
+                self.warden.send(Deed::Release(root)).map_err(|_| Ended)?;
             }
             Order::Configure(config) => {
                 self.sampler.set_idle(config.tracking.sample_interval);
@@ -179,7 +199,7 @@ impl Hand {
                 if let Err(error) = self.tracer.set_candidates(&Candidates::of(&config.profiles)) {
                     self.failed.say(format_args!("cannot look out for the new profiles: {error}"));
                 }
-                self.denied = denied(&config);
+                self.denied = denied_names(&config);
                 self.deny();
             }
             Order::Scan => {
@@ -188,17 +208,40 @@ impl Hand {
                 self.scan()?;
             }
             Order::LookAtHost => self.look_at_host().map(drop)?,
-            Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
+            Order::Admit(admission) => match self.unheld.remove(&admission.granted.lease.process) {
+                None => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
+                Some(why) => self.turn_away(*admission, why)?,
+            },
         }
         Ok(())
+    }
+
+    /// Takes a grant back that the kernel programs could not carry out: nobody would tell of its process's exit, or it would
+    /// be denied the agent. Its lease ends as if the process had gone, and a scan finds out what else is there.
+    fn turn_away(&mut self, Admission { granted, client }: Admission, detail: String) -> Result<(), Ended> {
+        if let Some(client) = client {
+            client.give(LaunchUpdate::Refused(api::Refused {
+                granted: false,
+                reason: RefusalReason::Quota,
+                detail,
+                retry_after_seconds: None,
+                bound: "[tracking] max_processes".to_owned(),
+                holders: Vec::new(),
+            }));
+        }
+        self.report(Input::Inspected(granted.lease.process, None))?;
+        self.send(Report::Lost { lifecycle: 1, memory: 0 })
     }
 
     /// Denies what the configuration denies, but not before the second scan is ordered: until then the sessions that an
     /// earlier daemon granted are not bound yet, and their processes would be taken for strangers.
     fn deny(&mut self) {
-        if self.scans >= 2
-            && let Err(error) = self.tracer.set_denied(&self.denied, !self.denied.is_empty())
-        {
+        if self.scans < 2 {
+            return;
+        }
+        let denied = self.tracer.set_denied(&self.denied, !self.denied.is_empty());
+        self.denies = denied.is_ok() && !self.denied.is_empty();
+        if let Err(error) = denied {
             self.failed.say(format_args!("cannot keep agents from starting past the gate: {error}"));
         }
     }
@@ -319,13 +362,83 @@ impl Hand {
     }
 }
 
-fn denied(config: &Config) -> Vec<Vec<u8>> {
-    match config.gate.ungated {
-        Ungated::Deny => denied_names(&config.profiles),
-        Ungated::Allow | Ungated::Warn => Vec::new(),
+/// Why a grant is taken back whose root could not be tracked.
+fn not_tracked(error: &KernelError) -> String {
+    match error {
+        KernelError::Full(_) => "the kernel's table of processes is full: raise [tracking] max_processes".to_owned(),
+        error => format!("the kernel does not follow the process: {error}"),
     }
 }
 
 fn zombie(process: ProcessId) -> Sample {
     Sample { at: clock::now(), process, memory: Memory::default(), ppid: None, zombie: true, tty: None, comm: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    use super::*;
+    use crate::daemon::clients::Clients;
+    use crate::engine::gate::{Granted, Lease};
+    use crate::engine::id::{BootTime, Bytes, SessionId, Uid};
+    use crate::host::testing::Subject;
+
+    fn granted(process: ProcessId) -> Granted {
+        let (profile, uid) = ("claude-code".to_owned(), Uid(1000));
+        Granted {
+            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2) },
+            session: SessionId(3),
+            waited: Duration::ZERO,
+            environment: BTreeMap::new(),
+            oom_score_adj: 300,
+            limits: Bounds::default(),
+        }
+    }
+
+    #[test]
+    fn a_launch_that_finds_no_room_in_the_kernels_table_is_turned_away_and_its_lease_ends() {
+        let mut config = Config::default();
+        config.tracking.max_processes = 1;
+        let (orders, inbox) = orders::channel();
+        let (prober, _probes) = orders::channel();
+        let (warden, deeds) = orders::channel();
+        let (reports, mut told) = mpsc::channel(64);
+        let (loaded, when_loaded) = oneshot::channel();
+        let ways = Ways { prober, warden, reports };
+        std::thread::spawn(move || run(&config, &inbox, ways, loaded));
+        let Ok(Ok(_streams)) = when_loaded.blocking_recv() else {
+            panic!("this test needs root and a kernel with BTF")
+        };
+        let mut clients = Clients::default();
+        let [fits, does_not] = [(), ()].map(|()| Subject::spawn(Command::new("sleep").arg("1000")));
+        let mut asked = [&fits, &does_not].map(|subject| {
+            let process = subject.process;
+            let root =
+                Lineage { root: process, parent: None, depth: 0, provisional: false, forked: false, witness: false };
+            orders.send(Order::Track(process, root)).unwrap();
+            let updates = clients.enter(process).updates;
+            let admission = Admission { granted: granted(process), client: clients.leave(process) };
+            orders.send(Order::Admit(Box::new(admission))).unwrap();
+            updates
+        });
+
+        let deed = deeds.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(matches!(deed, Deed::Admit(admission) if admission.granted.lease.process == fits.process));
+        loop {
+            match told.blocking_recv().unwrap() {
+                Report::Input(Input::Inspected(process, None)) => break assert_eq!(process, does_not.process),
+                Report::Input(_) | Report::CloseWatch(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let rescan = std::iter::from_fn(|| told.blocking_recv());
+        assert!(rescan.take(10).any(|report| matches!(report, Report::Lost { lifecycle: 1, memory: 0 })));
+        assert!(asked[0].borrow_and_update().is_none(), "the warden answers");
+        let Some(LaunchUpdate::Refused(refused)) = asked[1].borrow_and_update().clone() else { panic!("not refused") };
+        assert_eq!(refused.reason, RefusalReason::Quota);
+        assert!(refused.detail.contains("max_processes"), "{}", refused.detail);
+        assert!(deeds.try_recv().is_err());
+    }
 }

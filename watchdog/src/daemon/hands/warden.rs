@@ -1,7 +1,7 @@
 //! What is done to the processes of sessions: they are put into cgroups, go first when memory runs out, and are ended. A client is
 //! told of its grant here, when its session is confined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{self as deeds, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::api::{Grant, LaunchUpdate, SessionLimits};
 use crate::daemon::clients::Answer;
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Confinement, Granted, Lease};
-use crate::engine::id::{Bytes, ProcessId, SessionId};
+use crate::engine::id::{Bytes, Pid, ProcessId, SessionId};
 use crate::engine::input::Input;
-use crate::host::cgroup::{Removal, SessionCgroups};
+use crate::host::cgroup::{Confined, Removal, SessionCgroups};
 use crate::host::limits::Cgroups;
 use crate::host::pinned::Pinned;
 use crate::host::{HostError, oom_score};
@@ -23,6 +23,8 @@ use crate::host::{HostError, oom_score};
 const RETRY: Duration = Duration::from_millis(200);
 /// Tries; whoever is in there then stays, and the next start of the daemon tries again.
 const TRIES: u32 = 50;
+/// As many are tried in one go: somebody may wait for a grant meanwhile.
+const AT_ONCE: usize = 8;
 
 /// A grant that is to be carried out.
 #[derive(Debug)]
@@ -56,15 +58,15 @@ struct Warden {
     cgroups: SessionCgroups,
     /// The cgroups of sessions, by root.
     confined: BTreeMap<ProcessId, String>,
-    /// Those that are to go and were busy, and how often that was tried.
-    leftover: Vec<(String, u32)>,
+    /// Those that are to go and were busy, and how often that was tried; in the order of the next tries.
+    leftover: VecDeque<(String, u32)>,
     failed: Grumble,
 }
 
 /// Carries out orders until there is nobody to give or to hear.
 pub(super) fn run(orders: &deeds::Receiver<Deed>, reports: mpsc::Sender<Report>) {
     let cgroups = SessionCgroups::new(Cgroups::of_host());
-    let (confined, leftover, failed) = (BTreeMap::new(), Vec::new(), Grumble::default());
+    let (confined, leftover, failed) = (BTreeMap::new(), VecDeque::new(), Grumble::default());
     let mut warden = Warden { reports, cgroups, confined, leftover, failed };
     warden.take_over();
     let mut next = Instant::now();
@@ -76,15 +78,16 @@ pub(super) fn run(orders: &deeds::Receiver<Deed>, reports: mpsc::Sender<Report>)
         };
         let done = match deed {
             Ok(deed) => warden.carry_out(deed),
-            Err(RecvTimeoutError::Timeout) => {
-                next = Instant::now() + RETRY;
-                warden.clear_away();
-                Ok(())
-            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Ended),
         };
         if done.is_err() {
             return;
+        }
+        let now = Instant::now();
+        if now >= next {
+            next = now + RETRY;
+            warden.clear_away();
         }
     }
 }
@@ -122,8 +125,9 @@ impl Warden {
 
     fn admit(&mut self, Admission { granted, client }: Admission) -> Result<(), Ended> {
         let root = granted.lease.process;
-        let confinement =
-            if granted.limits.cgroup { self.cgroups.confine(root, &granted.limits) } else { Confinement::default() };
+        let Confined { confinement, leftover } =
+            if granted.limits.cgroup { self.cgroups.confine(root, &granted.limits) } else { Confined::default() };
+        self.leftover.extend(leftover.map(|path| (path, 0)));
         if let Some(path) = &confinement.cgroup {
             self.confined.insert(root, path.clone());
         }
@@ -140,14 +144,17 @@ impl Warden {
         self.reports.blocking_send(Report::Input(input)).map_err(|_| Ended)
     }
 
-    /// Looks for cgroups that an earlier run made: those of sessions that are over go.
+    /// Looks for cgroups that an earlier run made: those of sessions that are over go. An empty one whose root lives may be
+    /// another daemon's, which is about to move the root into it.
     fn take_over(&mut self) {
         match self.cgroups.find() {
             Ok(found) => {
                 for (root, path) in found {
-                    match self.cgroups.members(&path) {
-                        Ok(Some(members)) if members.is_empty() => self.remove(path, 0),
-                        Ok(Some(_)) => {
+                    let is_over = |members: &[Pid]| Ok(members.is_empty() && Pinned::of(root)?.is_none());
+                    let looked = self.cgroups.members(&path);
+                    match looked.and_then(|members| members.map(|members| is_over(&members)).transpose()) {
+                        Ok(Some(true)) => self.remove(path, 0),
+                        Ok(Some(false)) => {
                             self.confined.insert(root, path);
                         }
                         Ok(None) => {}
@@ -160,15 +167,17 @@ impl Warden {
     }
 
     fn clear_away(&mut self) {
-        for (path, tries) in std::mem::take(&mut self.leftover) {
-            self.remove(path, tries);
+        for _ in 0..AT_ONCE.min(self.leftover.len()) {
+            if let Some((path, tries)) = self.leftover.pop_front() {
+                self.remove(path, tries);
+            }
         }
     }
 
     fn remove(&mut self, path: String, tries: u32) {
         match self.cgroups.remove(&path) {
             Ok(Removal::Gone) => {}
-            Ok(Removal::Busy) if tries < TRIES => self.leftover.push((path, tries + 1)),
+            Ok(Removal::Busy) if tries < TRIES => self.leftover.push_back((path, tries + 1)),
             Ok(Removal::Busy) => self.failed.say(format_args!("the cgroup {path} stays: somebody is still in it")),
             Err(error) => self.failed.say(error),
         }
