@@ -152,7 +152,7 @@ mod tests {
             timeout: Some(Duration::from_secs(60)),
             waits: true,
             memory: None,
-            cgroup: None,
+            cgroups: Vec::new(),
         };
         for asked in 1..=2 {
             let mut effects = Vec::new();

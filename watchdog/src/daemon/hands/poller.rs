@@ -170,7 +170,14 @@ mod tests {
     fn what_confines_a_session_is_taken_away_after_it_was_made() {
         let AtWork { orders, deeds, reports: _reports } = at_work();
         let process = this_process().unwrap();
-        let lease = Lease { process, profile: "p".to_owned(), uid: Uid(1), granted: BootTime(1), expected: Bytes(1) };
+        let lease = Lease {
+            process,
+            profile: "p".to_owned(),
+            uid: Uid(1),
+            granted: BootTime(1),
+            expected: Bytes(1),
+            cgroups: Vec::new(),
+        };
         let granted = Granted {
             lease,
             session: SessionId(1),

@@ -388,7 +388,7 @@ mod tests {
     fn granted(process: ProcessId) -> Granted {
         let (profile, uid) = ("claude-code".to_owned(), Uid(1000));
         Granted {
-            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2) },
+            lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2), cgroups: Vec::new() },
             session: SessionId(3),
             waited: Duration::ZERO,
             environment: BTreeMap::new(),

@@ -56,6 +56,8 @@ impl Step<'_> {
         }
         let waited = self.now.since(queued);
         if let Some(session) = self.engine.table.get(process).map(|known| known.session) {
+            let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            self.journal(self.now, Some(process), Happening::LaunchGranted { profile, waited_ms });
             self.tell_grant(lease, session, waited);
         }
     }
@@ -65,11 +67,8 @@ impl Step<'_> {
         let environment = profile.map(|profile| profile.bounds.environment.clone()).unwrap_or_default();
         let oom_score_adj = profile.and_then(|profile| profile.bounds.oom_score_adj).unwrap_or(OOM_SCORE_ADJ);
         let limits = self.bounds_of(session);
-        let (process, name) = (lease.process, lease.profile.clone());
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let granted = Granted { lease, session, waited, environment, oom_score_adj, limits };
         self.effect(Effect::Granted(Box::new(granted)));
-        self.journal(self.now, Some(process), Happening::LaunchGranted { profile: name, waited_ms });
     }
 
     /// A new session, which came through the gate, or inside one that did, or past it.
