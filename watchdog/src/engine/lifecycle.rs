@@ -161,7 +161,9 @@ impl Step<'_> {
     pub(super) fn adopt(&mut self, process: ProcessId) {
         if let Some(known) = self.engine.table.get_mut(process) {
             known.adopted = true;
+            let session = known.session;
             self.judge(process);
+            self.gated_or_not(session);
             self.tick();
         }
     }

@@ -20,14 +20,20 @@ impl Step<'_> {
             return;
         }
         let policy = engine.ungated_policy(&known.profile);
-        if known.granted.is_some() || policy == Ungated::Allow {
+        let Some(agent) = engine.table.get(known.root) else { return };
+        let in_order = match policy {
+            _ if known.granted.is_some() => Some("granted"),
+            _ if agent.adopted => Some("adopted"),
+            Ungated::Allow => Some("allowed"),
+            Ungated::Warn | Ungated::Deny => None,
+        };
+        if let Some(because) = in_order {
             // The same key stands for a root that left its cgroup.
             if !engine.gate.confined.is_outside(known.root) {
-                self.close(key, if known.granted.is_some() { "granted" } else { "allowed" });
+                self.close(key, because);
             }
             return;
         }
-        let Some(agent) = engine.table.get(known.root) else { return };
         let mut evidence = Map::new();
         evidence.insert("profile".into(), json!(known.profile));
         evidence.insert("name".into(), json!(agent.label()));
@@ -60,7 +66,8 @@ impl Step<'_> {
         let engine = &*self.engine;
         let session = engine.table.get(process).and_then(|known| engine.sessions.get(known.session));
         let Some(known) = session.filter(|session| session.root == process) else { return };
-        if known.granted.is_none() && engine.ungated_policy(&known.profile) == Ungated::Deny {
+        let adopted = engine.table.get(process).is_some_and(|known| known.adopted);
+        if known.granted.is_none() && !adopted && engine.ungated_policy(&known.profile) == Ungated::Deny {
             self.effect(Effect::EndUngated(process));
         }
     }

@@ -112,6 +112,16 @@ fn an_agent_that_was_started_past_the_gate_is_told() {
 }
 
 #[test]
+fn what_a_person_adopts_is_meant_to_run() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    world.tell(Input::Adopt(agent));
+    assert_eq!(world.all(FindingKind::Ungated)[0].closed_because.as_deref(), Some("adopted"));
+    world.pass(Duration::from_secs(5));
+    assert!(world.open(FindingKind::Ungated).is_empty());
+}
+
+#[test]
 fn nothing_is_told_where_that_is_allowed() {
     let mut world = roomy(&config_with("ungated = \"allow\""));
     world.claude();
