@@ -74,6 +74,10 @@ fn most_at_once(events: &[Event]) -> (usize, usize) {
 
 #[test]
 fn of_a_hundred_agents_through_a_quota_of_ten_never_eleven_run() {
+    if in_guest() {
+        eprintln!("skipped: on emulated processors so many clients take longer to start than a fixture may live");
+        return;
+    }
     let mut stage = Stage::new();
     let daemon = Daemon::configured(
         &stage,
@@ -116,6 +120,10 @@ fn agents(stage: &Stage) -> usize {
 
 #[test]
 fn clients_and_daemons_that_die_at_any_instant_lose_no_place_and_pass_no_bound() {
+    if in_guest() {
+        eprintln!("skipped: on emulated processors so many clients take longer to start than a fixture may live");
+        return;
+    }
     let mut stage = Stage::new();
     let mut daemon =
         Daemon::configured(&stage, "[gate]\nmax_sessions = 5\nexpected_memory = \"8MiB\"\nreserve = \"64MiB\"\n");

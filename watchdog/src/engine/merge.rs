@@ -49,7 +49,7 @@ impl Step<'_> {
             self.abandoned_by(process, scan.began);
         }
 
-        self.leases_after_scan(scan.began);
+        self.gate_after_scan(scan.began, &there);
 
         self.engine.orphans.changed();
         self.engine.table.moved();

@@ -13,8 +13,8 @@ use crate::engine::input::CgroupLimit;
 use crate::engine::{Engine, Step};
 use crate::units;
 
-/// Clients come back by themselves after the daemon was gone; who has not within this time has lost its place.
-const COME_BACK: Duration = Duration::from_secs(10);
+/// Clients come back by themselves after the daemon was gone; who lives and has not within this time has lost its place.
+const COME_BACK: Duration = Duration::from_secs(30);
 /// Refusals that are remembered.
 const REMEMBER_REFUSED: usize = 100;
 /// Cgroups whose room is looked at again in a tick.

@@ -1,7 +1,9 @@
 //! What the gate has to know after the daemon was gone.
 
+use std::collections::HashSet;
+
 use super::line::Waiter;
-use super::{GateRecord, Held, Launch, Lease, Restored};
+use super::{GateRecord, Held, Launch, Lease, Restored, Withdrawal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::{Engine, Step};
 
@@ -43,8 +45,18 @@ impl Step<'_> {
         self.engine.gate.line.push(waiter);
     }
 
-    /// The first scan is in the table: whose agent is not there has no lease any more.
-    pub(in crate::engine) fn leases_after_scan(&mut self, began: BootTime) {
+    /// A scan is in the table: whose agent is not there has no lease any more, and who died in the queue no place.
+    pub(in crate::engine) fn gate_after_scan(&mut self, began: BootTime, there: &HashSet<ProcessId>) {
+        let dead = |waiter: &Waiter| waiter.away && !there.contains(&waiter.launch.process);
+        let left: Vec<ProcessId> = self
+            .engine
+            .gate
+            .line
+            .iter()
+            .filter(|(_, waiter)| dead(waiter))
+            .map(|(_, waiter)| waiter.launch.process)
+            .collect();
+        left.into_iter().for_each(|process| self.withdraw(process, Withdrawal::Gone));
         let missing = |held: &&Held| {
             held.lease.granted < began
                 && self.engine.table.alive(held.lease.process).is_none()

@@ -87,9 +87,22 @@ fn who_does_not_come_back_holds_nobody_up_for_long() {
     world.kill(agent);
     ask(&mut world, launch_of(crowd[1]));
     assert_eq!(granted(&world), []);
-    world.pass(Duration::from_secs(11));
+    world.pass(Duration::from_secs(31));
     assert_eq!(granted(&world), [crowd[1]]);
     assert_eq!(waiting(&world), Vec::<u32>::new());
+}
+
+#[test]
+fn who_died_while_the_daemon_was_away_holds_up_nobody() {
+    let mut world = roomy(ONE);
+    let agent = start(&mut world);
+    let crowd = crowd(&mut world, 2);
+    let records = records(&world);
+    world.vanish(crowd[0]);
+    restart(&mut world, ONE, records);
+    world.kill(agent);
+    ask(&mut world, launch_of(crowd[1]));
+    assert_eq!(granted(&world), [crowd[1]]);
 }
 
 #[test]
