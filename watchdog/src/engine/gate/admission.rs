@@ -267,8 +267,9 @@ impl Step<'_> {
     pub(super) fn queue_is_full(&self, launch: &Launch) -> Option<Obstacle> {
         let engine = &*self.engine;
         let full = self.no_room_for(launch.uid);
-        // While nobody may pass, nobody has to be asked.
-        (full && engine.gate.shut && launch.waits).then(|| self.full())
+        // While nobody may pass, nobody has to be asked; but of an empty line nothing was decided.
+        let shut = engine.gate.shut && !engine.gate.line.is_empty();
+        (full && shut && launch.waits).then(|| self.full())
     }
 
     /// The queue has no room for one more of this user: the last tenth of it is not for who has all the rest.

@@ -340,6 +340,16 @@ fn the_queue_has_an_end() {
 }
 
 #[test]
+fn without_a_queue_a_place_that_is_free_again_is_granted() {
+    let mut world = roomy(&config_with("max_sessions = 1\nmax_queue = 0"));
+    let crowd = crowd(&mut world, 2);
+    assert_eq!(refused(&world, crowd[1]), Some(RefusalReason::QueueFull));
+    world.kill(crowd[0]);
+    let next = start(&mut world);
+    assert_eq!(granted(&world), [crowd[0], next]);
+}
+
+#[test]
 fn a_full_queue_keeps_out_nobody_who_need_not_wait() {
     let mut world = roomy("[gate]\nmax_queue = 1\n[[profile]]\nname = \"claude-code\"\nmax_sessions = 1\n");
     let crowd = crowd(&mut world, 3);
