@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use watchdog::api::{Event, FindingKind, RefusalReason};
-use watchdog_tests::{
-    Answer, Daemon, NOBODY, Options, ProcessId, Stage, get, in_guest, is_alive, limit, poll, post, seconds,
-};
+use watchdog_tests::{Answer, Daemon, NOBODY, ProcessId, Stage, get, in_guest, is_alive, limit, poll, post, seconds};
 
 /// Starts agents through the gate: their processes.
 fn launch(stage: &mut Stage, daemon: &Daemon, count: usize, options: &[&str], script: &str) -> Vec<ProcessId> {
@@ -314,7 +312,7 @@ fn bounded(stage: &Stage, bounds: &str) -> String {
 fn a_fork_beyond_the_sessions_bound_fails_in_the_kernel() {
     let mut stage = Stage::new();
     let config = bounded(&stage, "max_helpers = 5");
-    let daemon = Daemon::with(&stage, &Options { config: &config, ..Options::default() });
+    let daemon = Daemon::configured(&stage, &config);
     let held = lsm(&daemon);
     if !held && !cgroup_v2() {
         eprintln!("skipped: neither BPF LSM nor cgroup v2 with its controllers is here");
@@ -349,7 +347,7 @@ fn a_session_over_its_cap_goes_as_a_whole_and_its_neighbour_lives() {
     }
     let mut stage = Stage::new();
     let config = bounded(&stage, "max_memory = \"128MiB\"");
-    let daemon = Daemon::with(&stage, &Options { config: &config, ..Options::default() });
+    let daemon = Daemon::configured(&stage, &config);
     let options = ["--profile", "bounded"];
     let neighbour = launch(&mut stage, &daemon, 1, &options, "anon 60 report neighbour hold")[0];
     let script =
@@ -379,7 +377,7 @@ fn a_process_that_leaves_its_sessions_cgroup_is_told() {
     }
     let mut stage = Stage::new();
     let config = bounded(&stage, "max_memory = \"128MiB\"");
-    let daemon = Daemon::with(&stage, &Options { config: &config, ..Options::default() });
+    let daemon = Daemon::configured(&stage, &config);
     launch(&mut stage, &daemon, 1, &["--profile", "bounded"], "spawn helper [ report leaves hold ] report agent hold");
     let leaves = stage.reported("leaves");
     std::fs::write("/sys/fs/cgroup/cgroup.procs", leaves.pid.to_string()).expect("root may move it");

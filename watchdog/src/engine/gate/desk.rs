@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{GateRecord, Launch, Obstacle, Refused, SOME_TIME, UNPROFILED, Withdrawal};
+use super::{GateRecord, Launch, Obstacle, Refused, SOME_TIME, UNPROFILED, Withdrawal, push_bounded};
 use crate::api::RefusalReason;
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
@@ -93,11 +93,8 @@ impl Step<'_> {
 
     /// A waiting launch is no more.
     pub(in crate::engine) fn withdraw(&mut self, process: ProcessId, why: Withdrawal) {
-        let Some(waiter) = self.engine.gate.line.of(process).and_then(|number| self.engine.gate.line.remove(number))
-        else {
-            return;
-        };
-        self.effect(Effect::Remember(GateRecord::Left(process)));
+        let number = self.engine.gate.line.of(process);
+        let Some(waiter) = number.and_then(|number| self.take_out(number)) else { return };
         if why == Withdrawal::Cancelled {
             let obstacle = Obstacle {
                 reason: RefusalReason::Cancelled,
@@ -127,20 +124,18 @@ impl Step<'_> {
             .filter(|(_, waiter)| late(waiter) || lost(waiter, restored))
             .map(|(number, _)| number)
             .collect();
-        let mut some_left = !over.is_empty();
         for number in over {
-            let Some(waiter) = self.engine.gate.line.remove(number) else { continue };
-            self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
+            let Some(waiter) = self.take_out(number) else { continue };
             if !waiter.away {
                 let obstacle = timed_out(&waiter, now);
                 self.refuse(&waiter.launch, waiter.profile, obstacle);
             }
         }
-        some_left |= self.refuse_what_can_never_be();
+        self.refuse_what_can_never_be();
         self.forget_old_grants();
         self.engine.gate.line.forget_turns(now);
         self.look_at_rooms();
-        if some_left || !self.engine.gate.line.is_empty() {
+        if !self.engine.gate.line.is_empty() {
             self.decide();
             self.tell_places(u64::MAX);
         }
@@ -148,17 +143,22 @@ impl Step<'_> {
     }
 
     /// A host or a configuration may have changed so that a launch that waits would wait in vain, and hold up others.
-    fn refuse_what_can_never_be(&mut self) -> bool {
+    fn refuse_what_can_never_be(&mut self) {
         let line = self.engine.gate.line.iter().filter(|(_, waiter)| !waiter.away);
         let vain: Vec<(u64, Obstacle)> =
             line.filter_map(|(number, waiter)| Some((number, self.never(&waiter.launch, &waiter.profile)?))).collect();
-        let some = !vain.is_empty();
         for (number, obstacle) in vain {
-            let Some(waiter) = self.engine.gate.line.remove(number) else { continue };
-            self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
-            self.refuse(&waiter.launch, waiter.profile, obstacle);
+            if let Some(waiter) = self.take_out(number) {
+                self.refuse(&waiter.launch, waiter.profile, obstacle);
+            }
         }
-        some
+    }
+
+    /// One waits no longer, and that is written down.
+    fn take_out(&mut self, number: u64) -> Option<Waiter> {
+        let waiter = self.engine.gate.line.remove(number)?;
+        self.effect(Effect::Remember(GateRecord::Left(waiter.launch.process)));
+        Some(waiter)
     }
 
     /// What limits those who wait for room in a cgroup moves without a word. One look is for all in the same cgroup; where there
@@ -211,11 +211,7 @@ impl Step<'_> {
 
     pub(super) fn refuse(&mut self, launch: &Launch, profile: String, obstacle: Obstacle) {
         let refused = Refused { process: launch.process, uid: launch.uid, profile, obstacle };
-        let memory = &mut self.engine.gate.refused;
-        memory.push_back((self.now, refused.clone()));
-        if memory.len() > REMEMBER_REFUSED {
-            memory.pop_front();
-        }
+        push_bounded(&mut self.engine.gate.refused, (self.now, refused.clone()), REMEMBER_REFUSED);
         self.effect(Effect::Refused(Box::new(refused)));
     }
 
@@ -238,13 +234,5 @@ fn timed_out(waiter: &Waiter, now: BootTime) -> Obstacle {
         bound,
         holders: waiter.obstacle.iter().flat_map(|obstacle| obstacle.holders.clone()).collect(),
         retry_after: retry_after.or(Some(SOME_TIME)),
-    }
-}
-
-impl Engine {
-    /// Whether a profile of this name is configured.
-    #[must_use]
-    pub fn has_profile(&self, name: &str) -> bool {
-        self.config.profile(name).is_some()
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, UNPROFILED, Withdrawal, learned};
+use super::{
+    Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, UNPROFILED, Withdrawal, learned, push_bounded,
+};
 use crate::api::ProcessKind;
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening};
@@ -28,11 +30,7 @@ impl Step<'_> {
         self.engine.gate.line.served(uid, self.now);
         self.engine.gate.recent.push_back(lease.clone());
         if self.now > queued {
-            let served = &mut self.engine.gate.served;
-            served.push_back(self.now);
-            if served.len() > ESTIMATE_BY {
-                served.pop_front();
-            }
+            push_bounded(&mut self.engine.gate.served, self.now, ESTIMATE_BY);
         }
         let held = Held { lease: lease.clone(), session: None, shown: Bytes(0) };
         self.engine.gate.leases.insert(process, held);

@@ -294,3 +294,11 @@ impl Gate {
         self.line.iter().map(|(_, waiter)| waiter.deadline.since(now)).min()
     }
 }
+
+/// Appends to what is remembered of late, the oldest of which makes room.
+fn push_bounded<T>(last: &mut VecDeque<T>, one: T, most: usize) {
+    last.push_back(one);
+    if last.len() > most {
+        last.pop_front();
+    }
+}

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{MEMORY_MOVES, Obstacle, SOME_TIME, Subagent, SubagentDecision};
+use super::{MEMORY_MOVES, Obstacle, SOME_TIME, Subagent, SubagentDecision, push_bounded};
 use crate::api::{RefusalReason, SubagentEvent};
 use crate::engine::Step;
 use crate::engine::effect::Effect;
 use crate::engine::id::{BootTime, SessionId};
+use crate::units;
 
 /// A subagent of which nothing was heard for this long has ended without a word.
 const FORGOTTEN: Duration = Duration::from_secs(6 * 3_600);
@@ -119,13 +120,6 @@ fn shortened(call: &str) -> String {
     call[..end].to_owned()
 }
 
-fn push_bounded<T>(last: &mut VecDeque<T>, one: T, most: usize) {
-    last.push_back(one);
-    if last.len() > most {
-        last.pop_front();
-    }
-}
-
 impl Step<'_> {
     /// An agent's hook asks whether it may start a subagent, or tells that one has ended.
     pub(in crate::engine) fn subagent(&mut self, call: &Subagent) {
@@ -184,7 +178,7 @@ impl Step<'_> {
     fn subagent_obstacle(&mut self, session: SessionId, profile: &str, max: Option<u32>) -> Option<Obstacle> {
         let now = self.now;
         let memory = self.engine.gate_memory(now);
-        let free = memory.map(|memory| crate::units::size(memory.free().0));
+        let free = memory.map(|memory| units::size(memory.free().0));
         let free = free.map(|free| format!(", {free} free")).unwrap_or_default();
         if let Some((_, why)) = self.engine.gate.breaker.open() {
             return Some(Obstacle {
@@ -210,8 +204,8 @@ impl Step<'_> {
             reason: RefusalReason::Memory,
             detail: format!(
                 "{count} subagents running, and no memory is free: {} available, of which {} are kept in reserve",
-                crate::units::size(memory.available.0),
-                crate::units::size(memory.reserve.0)
+                units::size(memory.available.0),
+                units::size(memory.reserve.0)
             ),
             bound: "[gate] reserve".to_owned(),
             holders: Vec::new(),
