@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Finding, Host};
+use super::{Finding, Host, Receipt};
 
 /// Something that was written down: one line of the answer to `GET /v1/history`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,9 +157,9 @@ pub struct OomRecord {
 }
 
 /// Something that was done to processes, by policy or by a person.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionRecord {
-    /// What: `adopt`, or `end_ungated` for an agent that was started past the gate.
+    /// What: `adopt`; `terminate`, `throttle` or `freeze`, with a receipt; or `end_ungated` for an agent that was started past the gate.
     pub action: String,
     /// To whom.
     pub pids: Vec<u32>,
@@ -167,6 +167,9 @@ pub struct ActionRecord {
     pub session: Option<u64>,
     /// The user who asked for it; null when policy did.
     pub asked_by_uid: Option<u32>,
+    /// The receipt, of what was done to processes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// `GET /v1/postmortem`: the last minutes of a run of the daemon.

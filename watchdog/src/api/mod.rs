@@ -2,6 +2,7 @@
 //!
 //! Bytes are integers, moments are RFC 3339 strings, spans are seconds as numbers.
 
+mod action;
 mod death;
 mod event;
 mod finding;
@@ -10,6 +11,10 @@ mod history;
 mod status;
 mod tree;
 
+pub use action::{
+    ActionKind, ActionState, ActionTarget, Actions, DecidedBy, EndRequest, Planned, ReapRequest, Receipt, Sent, Spared,
+    ThawRequest,
+};
 pub use death::{
     Cause, Certainty, Companion, Death, DeathFacts, Explanation, HeapLimit, Holder, HostThen, Large, MemoryThen,
     OomKill, OomScope, Relation, Sender, SessionBrief,

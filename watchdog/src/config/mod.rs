@@ -1,5 +1,6 @@
 //! The configuration: TOML in, checked values out. Everything has a default, and nothing is silently ignored.
 
+mod actions;
 mod candidates;
 mod denied;
 mod detect;
@@ -10,6 +11,7 @@ mod profile;
 mod reader;
 mod values;
 
+pub use actions::{Actions, Notify, Reaction, Reactions};
 pub use candidates::Candidates;
 pub use denied::denied_names;
 pub use detect::{Duplicates, External, Fanout, Stale};
@@ -48,6 +50,8 @@ pub struct Config {
     pub external: External,
     /// `[gate]`
     pub gate: Gate,
+    /// `[actions]`
+    pub actions: Actions,
     /// `[history]`
     pub history: History,
     /// `[[profile]]`: the built-in profiles, with a user's profile in the place of the one whose name it bears.
@@ -216,6 +220,7 @@ impl Default for Config {
             fanout: Fanout::default(),
             external: External::default(),
             gate: Gate::default(),
+            actions: Actions::default(),
             history: History::default(),
             profiles: Profile::built_in(),
         }

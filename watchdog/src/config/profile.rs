@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use super::actions::Reactions;
 use super::candidates::names_of;
 use super::gate::Bounds;
 use super::globs::{GlobError, Globs};
@@ -23,6 +24,8 @@ pub struct Profile {
     pub relaunches: bool,
     /// What the gate holds its sessions to.
     pub bounds: Bounds,
+    /// What policy does about findings of its sessions, where that differs from `[actions]`.
+    pub actions: Reactions,
     /// What a session of this agent may take, all its processes together, before that is reported.
     pub max_memory: Option<Size>,
     /// What a single process of such a session may take.
@@ -111,6 +114,7 @@ impl Profile {
             name: name.to_owned(),
             relaunches: false,
             bounds: Bounds::default(),
+            actions: Reactions::default(),
             max_memory: None,
             max_process_memory: None,
             max_total_memory: None,
@@ -217,6 +221,7 @@ impl fmt::Debug for Profile {
             .field("name", &self.name)
             .field("relaunches", &self.relaunches)
             .field("bounds", &self.bounds)
+            .field("actions", &self.actions)
             .field("max_memory", &self.max_memory)
             .field("max_process_memory", &self.max_process_memory)
             .field("max_total_memory", &self.max_total_memory)

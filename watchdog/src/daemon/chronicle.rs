@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::historian::Historian;
-use crate::api::{ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Subject};
+use crate::api::{ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Receipt, Subject};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::deaths::Death;
@@ -75,6 +75,9 @@ impl Chronicle {
             | Happening::Signal { .. }
             // Its death is told by itself, with all that is known of it.
             | Happening::Died { .. }
+            // Its receipt is told by itself.
+            | Happening::Action { .. }
+            | Happening::ActionsHeldBack { .. }
             | Happening::LaunchGranted { .. }
             | Happening::Breaker { .. }
             | Happening::Reconciled { .. }
@@ -118,9 +121,26 @@ impl Chronicle {
             Subject::Session(session) => Some(session),
             Subject::Pid(_) => None,
         };
-        let action =
-            ActionRecord { action: "adopt".to_owned(), pids: pids.to_vec(), session, asked_by_uid: Some(asked_by_uid) };
+        let action = ActionRecord {
+            action: "adopt".to_owned(),
+            pids: pids.to_vec(),
+            session,
+            asked_by_uid: Some(asked_by_uid),
+            receipt: None,
+        };
         self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
+    }
+
+    /// Writes down how far an action is.
+    pub(super) fn action(&self, receipt: Receipt, owner: Uid, moment: String) {
+        let action = ActionRecord {
+            action: receipt.action.name().to_owned(),
+            pids: receipt.targets.iter().map(|target| target.pid).collect(),
+            session: receipt.session,
+            asked_by_uid: receipt.asked_by_uid,
+            receipt: Some(Box::new(receipt)),
+        };
+        self.history.write(moment, Some(owner.0), Past::Action(action));
     }
 
     /// Writes down that an agent is ended because it was started past the gate.
@@ -132,7 +152,8 @@ impl Chronicle {
         moment: String,
     ) {
         let (action, pids) = ("end_ungated".to_owned(), vec![process.pid.0]);
-        let action = ActionRecord { action, pids, session: session.map(|session| session.0), asked_by_uid: None };
+        let action =
+            ActionRecord { action, pids, session: session.map(|session| session.0), asked_by_uid: None, receipt: None };
         self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
     }
 }

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::gate::{GateRecord, Withdrawal};
-use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
+use crate::engine::id::{ActionId, BootTime, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input, KernelEvent};
 use crate::engine::view::{Naming, Viewer};
 use crate::host::clock;
@@ -34,6 +34,8 @@ pub(super) struct Core {
     clients: Clients,
     /// Who waits for the decision about a subagent, while the engine makes it.
     subagent: Option<Reply<SubagentAnswer>>,
+    /// The actions that the request just told to the engine began.
+    begun: Vec<ActionId>,
     profiles: BTreeSet<String>,
     metrics: Arc<Metrics>,
     users: RefCell<Users>,
@@ -67,6 +69,7 @@ impl Core {
             chronicle: Chronicle::new(history),
             clients: Clients::default(),
             subagent: None,
+            begun: Vec::new(),
             profiles: gate::names(&config),
             engine: Engine::new(config),
             metrics,
@@ -112,6 +115,11 @@ impl Core {
             | Input::Subagent(_)
             | Input::Confined(..)
             | Input::CgroupMembers(..)
+            | Input::Rights(_)
+            | Input::Resume(_)
+            | Input::Ask(_)
+            | Input::Struck(_)
+            | Input::Unadopt(_)
             | Input::Tick => {}
         }
         // Asked now: after an exit the engine may have forgotten the process.
@@ -237,9 +245,25 @@ impl Core {
                     });
                     effects.push(Effect::EndUngated(process));
                 }
+                Effect::BeginAction(action) => {
+                    self.tell_receipt(action.id);
+                    effects.push(Effect::BeginAction(action));
+                }
+                Effect::Receipt(action) => self.tell_receipt(action),
+                Effect::Asked(begun) => self.begun = begun,
                 other => effects.push(other),
             }
         }
+    }
+
+    /// Writes down how far an action is.
+    fn tell_receipt(&self, action: ActionId) {
+        self.with_naming(|engine, naming| {
+            if let Some((owner, receipt)) = engine.receipt(action, naming) {
+                self.metrics.action(&receipt);
+                self.chronicle.action(receipt, owner, naming.moment(clock::now()));
+            }
+        });
     }
 
     fn record(&mut self, entry: &JournalEntry, subject: Option<(ProcessId, Uid)>) {
@@ -361,7 +385,8 @@ fn subject(input: &Input) -> Option<ProcessId> {
         Input::Inspected(process, _)
         | Input::Containers(process, _)
         | Input::Limits(process, _)
-        | Input::Adopt(process) => Some(*process),
+        | Input::Adopt(process)
+        | Input::Unadopt(process) => Some(*process),
         Input::Lost(_)
         | Input::Scan(_)
         | Input::Samples(_)
@@ -378,6 +403,10 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Subagent(_)
         | Input::Confined(..)
         | Input::CgroupMembers(..)
+        | Input::Rights(_)
+        | Input::Resume(_)
+        | Input::Ask(_)
+        | Input::Struck(_)
         | Input::Tick => None,
     }
 }

@@ -239,6 +239,16 @@ fn describe(what: &Happening) -> (&'static str, Map<String, Value>) {
             "finding",
             json!({ "finding": finding.0, "kind": kind, "change": change, "summary": bounded(summary, TEXT_BYTES) }),
         ),
+        Happening::Action { action, kind, change, summary } => (
+            "action",
+            json!({
+                "action": action.0,
+                "kind": kind,
+                "change": change,
+                "summary": bounded(summary, TEXT_BYTES),
+            }),
+        ),
+        Happening::ActionsHeldBack { detail } => ("actions_held_back", json!({ "detail": detail })),
         Happening::LaunchGranted { profile, waited_ms } => {
             ("launch_granted", json!({ "profile": profile, "waited_ms": waited_ms }))
         }

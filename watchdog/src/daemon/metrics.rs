@@ -7,7 +7,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::api::{Cause, FindingKind, HistoryState, RefusalReason};
+use crate::api::{ActionKind, ActionState, Cause, FindingKind, HistoryState, Receipt, RefusalReason};
 use crate::engine::input::{HostMemory, KernelEvent};
 use crate::engine::view::Gauges;
 
@@ -44,6 +44,7 @@ pub(super) struct Metrics {
     latency: Histogram,
     deaths: IntCounterVec,
     refused: IntCounterVec,
+    actions: IntCounterVec,
     launches: IntCounterVec,
     launch_wait: Histogram,
     states: States,
@@ -98,6 +99,11 @@ impl Metrics {
                 "Connections closed at once because too many were open, by door.",
                 &["door"],
             )?,
+            actions: make.counters(
+                "actions_total",
+                "Actions by what was done and how it came out: begun (running), held, done, incomplete, or called off.",
+                &["action", "outcome"],
+            )?,
             launches: make.counters(
                 "launches_total",
                 "Launches that were asked for, by profile and outcome: granted, or why they were refused.",
@@ -119,6 +125,11 @@ impl Metrics {
         }
         for cause in Cause::ALL {
             metrics.deaths.with_label_values(&[cause.name()]);
+        }
+        for action in ActionKind::ALL {
+            for state in ActionState::REPORTED {
+                metrics.actions.with_label_values(&[action.name(), state.name()]);
+            }
         }
         for door in [DOOR_CONTROL, DOOR_METRICS] {
             metrics.refused.with_label_values(&[door]);
@@ -164,6 +175,11 @@ impl Metrics {
     /// Counts a connection that was closed at once.
     pub(super) fn refused(&self, door: &str) {
         self.refused.with_label_values(&[door]).inc();
+    }
+
+    /// Counts how far an action has come.
+    pub(super) fn action(&self, receipt: &Receipt) {
+        self.actions.with_label_values(&[receipt.action.name(), receipt.state.name()]).inc();
     }
 
     /// Counts a launch that was granted after this wait.

@@ -308,7 +308,13 @@ impl Pump {
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
                 Effect::RaiseOomScore(process, least) => self.deed(Deed::RaiseOomScore(process, least))?,
                 Effect::EndUngated(process) => self.deed(Deed::End(process))?,
-                Effect::Journal(_) | Effect::Latency(_) | Effect::Died(_) | Effect::Subagent(_) => {
+                Effect::BeginAction(_) | Effect::Strike(_) | Effect::EndAction(_) => {}
+                Effect::Receipt(_)
+                | Effect::Asked(_)
+                | Effect::Journal(_)
+                | Effect::Latency(_)
+                | Effect::Died(_)
+                | Effect::Subagent(_) => {
                     debug_assert!(false, "the core keeps these to itself");
                 }
             }

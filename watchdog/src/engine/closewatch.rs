@@ -36,6 +36,8 @@ impl Step<'_> {
         self.review_close_watch();
         self.tmpfs_host(host.shmem);
         self.gate_host();
+        self.act_host();
+        self.emergency_host();
     }
 
     /// A process's memory is now this much.

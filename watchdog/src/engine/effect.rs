@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::act::{Action, Wave};
 use super::deaths::Death;
 use super::gate::{Bounds, GateRecord, Granted, Peaks, Refused, SubagentDecision, Waits};
-use super::id::{BootTime, FindingId, Pid, ProcessId, SessionId};
+use super::id::{ActionId, BootTime, FindingId, Pid, ProcessId, SessionId};
 use super::input::{Attempt, ExitStatus, Image, Lineage};
-use crate::api::Cause;
+use crate::api::{ActionKind, Cause};
 
 /// One thing that the engine asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,6 +85,16 @@ pub enum Effect {
     RaiseOomScore(ProcessId, i32),
     /// End a process that was started past the gate, which the configuration denies.
     EndUngated(ProcessId),
+    /// An action is decided: write it down before anything is done.
+    BeginAction(Box<Action>),
+    /// Do this, and answer with [`Input::Struck`](super::input::Input::Struck).
+    Strike(Box<Wave>),
+    /// Tell how far an action is: it is over, or holds.
+    Receipt(ActionId),
+    /// Nothing more is done in this action.
+    EndAction(ActionId),
+    /// Answer whoever asked to act: these actions were begun, or let go.
+    Asked(Vec<ActionId>),
     /// Write into the journal.
     Journal(JournalEntry),
     /// A finding opened this long after its cause.
@@ -167,6 +178,22 @@ pub enum Happening {
         change: String,
         /// In one sentence.
         summary: String,
+    },
+    /// An action began, or is over.
+    Action {
+        /// Which.
+        action: ActionId,
+        /// What is done.
+        kind: ActionKind,
+        /// `begun` or `over`.
+        change: String,
+        /// In one sentence: why, or what came of it.
+        summary: String,
+    },
+    /// Policy would act, and does not.
+    ActionsHeldBack {
+        /// Why, in one sentence.
+        detail: String,
     },
     /// A launch was granted.
     LaunchGranted {

@@ -53,6 +53,8 @@ pub(super) struct Finding {
     pub(super) seen: Observation,
     pub(super) opened: BootTime,
     pub(super) closed: Option<(BootTime, &'static str)>,
+    /// What was done about it.
+    pub(super) taken: Option<String>,
 }
 
 /// What a call changed.
@@ -96,7 +98,7 @@ impl Findings {
         let id = FindingId(self.last);
         *self.totals.entry(seen.key.kind).or_default() += 1;
         self.by_key.insert(seen.key, id);
-        self.open.insert(id, Finding { id, seen, opened: now, closed: None });
+        self.open.insert(id, Finding { id, seen, opened: now, closed: None, taken: None });
         Change::Opened(id)
     }
 
@@ -110,6 +112,18 @@ impl Findings {
         }
         self.closed.push_back(finding);
         Some(id)
+    }
+
+    /// Something was done about it. It may have closed by then.
+    pub(super) fn acted(&mut self, id: FindingId, taken: String) {
+        let closed = self.closed.iter_mut().rev().find(|finding| finding.id == id);
+        if let Some(finding) = self.open.get_mut(&id).or(closed) {
+            finding.taken = Some(taken);
+        }
+    }
+
+    pub(super) fn is_still_open(&self, id: FindingId) -> bool {
+        self.open.contains_key(&id)
     }
 
     pub(super) fn is_open(&self, key: Key) -> bool {

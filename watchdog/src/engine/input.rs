@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::act::{ActionRecord, Ask, Rights, Struck};
 use super::gate::{Confinement, Launch, Restored, Subagent, Withdrawal};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 
@@ -59,6 +60,16 @@ pub enum Input {
     /// The processes that are in the cgroup of a session, or below it; the answer to
     /// [`Effect::LookIntoCgroup`](super::effect::Effect::LookIntoCgroup).
     CgroupMembers(SessionId, Vec<Pid>),
+    /// What the daemon may do, and to whom never. Told once, at the start.
+    Rights(Rights),
+    /// Actions that an earlier run had begun. Told once, before the first scan.
+    Resume(Vec<ActionRecord>),
+    /// A person asks to act. Answered with [`Effect::Asked`](super::effect::Effect::Asked).
+    Ask(Ask),
+    /// What became of a wave; the answer to [`Effect::Strike`](super::effect::Effect::Strike).
+    Struck(Struck),
+    /// A person takes back that a process is meant to stay.
+    Unadopt(ProcessId),
     /// Time has passed.
     Tick,
 }

@@ -134,6 +134,7 @@ impl Step<'_> {
         self.survey_gone(process);
         self.fanout_gone(process);
         self.gate_gone(process);
+        self.act_gone(process, at);
     }
 
     pub(super) fn oom(&mut self, oom: Oom) {
@@ -189,6 +190,7 @@ impl Step<'_> {
         }
         self.orphan_inspected(process);
         self.agent_inspected(process);
+        self.act_inspected(process);
     }
 
     /// The kernel tells of an exit before it gives the dead one's children another parent: who was looked at that quickly is

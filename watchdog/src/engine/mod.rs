@@ -3,6 +3,7 @@
 //! [`Engine::step`] takes one [`Input`] at one moment, brings the process table up to date ([`lifecycle`], [`membership`], [`merge`]),
 //! lets the detectors look at what changed ([`detect`]), and appends the [`Effect`]s that follow.
 
+pub mod act;
 pub mod classify;
 pub mod deaths;
 pub mod effect;
@@ -85,6 +86,7 @@ pub struct Engine {
     ceilings: limits::Ceilings,
     deaths: deaths::Deaths,
     gate: gate::Gate,
+    acts: act::Actions,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -120,6 +122,7 @@ impl Engine {
             ceilings: limits::Ceilings::default(),
             deaths: deaths::Deaths::default(),
             gate: gate::Gate::default(),
+            acts: act::Actions::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -150,6 +153,11 @@ impl Engine {
             Input::Subagent(call) => step.subagent(&call),
             Input::Confined(session, confinement) => step.confined(session, confinement),
             Input::CgroupMembers(session, members) => step.cgroup_members(session, &members),
+            Input::Rights(rights) => step.engine.acts.rights = rights,
+            Input::Resume(records) => step.resume(records),
+            Input::Ask(ask) => step.ask(&ask),
+            Input::Struck(struck) => step.struck(struck),
+            Input::Unadopt(process) => step.unadopt(process),
             Input::Tick => step.tick(),
         }
     }
@@ -173,6 +181,7 @@ impl Engine {
         let pending = !self.missed.is_empty()
             || self.orphans.pending()
             || self.detached.pending(now)
+            || self.acts.pending()
             || self.abandoned.pending(now);
         let tick = if pending { TICK_PENDING } else { TICK_IDLE };
         self.gate.due(now).map_or(tick, |due| tick.min(due.max(TICK_SOONEST)))
@@ -262,6 +271,7 @@ impl Step<'_> {
         self.tick_deaths();
         self.tick_gate();
         self.tally();
+        self.tick_actions();
         self.review_close_watch();
     }
 

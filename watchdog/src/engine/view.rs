@@ -261,6 +261,6 @@ pub(super) fn shown_finding(finding: &super::finding::Finding, naming: &Naming<'
         summary: seen.summary.clone(),
         evidence: seen.evidence.clone(),
         proposed_action: seen.proposal.name().to_owned(),
-        action_taken: None,
+        action_taken: finding.taken.clone(),
     }
 }

@@ -100,6 +100,12 @@ impl Redactor {
             | Input::Subagent(_)
             | Input::Confined(..)
             | Input::CgroupMembers(..)
+            | Input::Rights(_)
+            // Targets are named by what they run: a word, never an argument.
+            | Input::Resume(_)
+            | Input::Ask(_)
+            | Input::Struck(_)
+            | Input::Unadopt(_)
             | Input::Tick => {}
         }
     }

@@ -33,6 +33,11 @@ struct Cgroup {
 }
 
 impl Confined {
+    /// The cgroup that holds a session.
+    pub(super) fn path(&self, session: SessionId) -> Option<String> {
+        self.sessions.get(&session).map(|cgroup| cgroup.path.clone())
+    }
+
     pub(super) fn is_outside(&self, process: ProcessId) -> bool {
         self.outside.contains(&process)
     }

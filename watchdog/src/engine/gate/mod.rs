@@ -279,6 +279,11 @@ impl Held {
 }
 
 impl Gate {
+    /// The cgroup that holds a session, if it has one of its own.
+    pub(super) fn cgroup_of(&self, session: SessionId) -> Option<String> {
+        self.confined.path(session)
+    }
+
     /// The lease whose root this is.
     pub(super) fn lease(&self, process: ProcessId) -> Option<&Lease> {
         self.leases.get(&process).map(|held| &held.lease)

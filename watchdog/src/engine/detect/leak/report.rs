@@ -113,7 +113,7 @@ impl Step<'_> {
             severity,
             session: Some(session),
             subject: process,
-            members: Vec::new(),
+            members: vec![process],
             uid: known.uid,
             cause: found.seen,
             summary: told.summary(&known.label()),

@@ -1,0 +1,138 @@
+//! What the configuration does about findings, when `[actions] enforce` is on.
+
+use std::time::Duration;
+
+use super::{Decided, Grounds};
+use crate::api::{ActionKind, FindingKind};
+use crate::config::Reaction;
+use crate::engine::effect::{Effect, Happening, JournalEntry};
+use crate::engine::finding::{Finding, Proposal};
+use crate::engine::id::{FindingId, ProcessId};
+use crate::engine::{Engine, Step};
+
+/// The span that `max_kills_per_minute` is about.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
+
+impl Engine {
+    /// Policy may act at all.
+    pub(super) fn enforces(&self) -> bool {
+        self.config.actions.enforce && self.acts.rights.missing.is_none()
+    }
+
+    /// What the configuration does about a finding: its session's profile has the first word.
+    pub(super) fn reaction(&self, finding: &Finding) -> Reaction {
+        let kind = finding.seen.key.kind;
+        let session = finding.seen.session.and_then(|session| self.sessions.get(session));
+        let profile = session.and_then(|session| self.config.profile(&session.profile));
+        let own = profile.and_then(|profile| profile.actions.about(kind));
+        own.or_else(|| self.config.actions.about.about(kind)).unwrap_or(Reaction::Report)
+    }
+
+    /// The processes that a finding is about, and on what grounds they would be touched.
+    pub(super) fn candidates(&self, finding: &Finding) -> (Vec<ProcessId>, Grounds) {
+        let members = || finding.seen.members.iter().copied();
+        match finding.seen.key.kind {
+            FindingKind::Orphan => (members().collect(), Grounds::LeftBehind),
+            FindingKind::Stale | FindingKind::Leak => (self.subtree(members()), Grounds::Helper),
+            FindingKind::Detached | FindingKind::Overlimit => (self.subtree([finding.seen.subject]), Grounds::Helper),
+            FindingKind::Fanout
+            | FindingKind::Duplicate
+            | FindingKind::Abandoned
+            | FindingKind::Ungated
+            | FindingKind::External => (Vec::new(), Grounds::Helper),
+        }
+    }
+
+    /// Whether an action about this finding is under way, or held.
+    fn is_acted_on(&self, finding: FindingId) -> bool {
+        self.acts.running.values().any(|running| running.action.finding.is_some_and(|(about, _)| about == finding))
+    }
+}
+
+impl Step<'_> {
+    /// Begins what is due.
+    pub(super) fn tick_policy(&mut self) {
+        let now = self.now;
+        let kills = &mut self.engine.acts.kills;
+        while kills.front().is_some_and(|at| now.since(*at) >= RATE_WINDOW) {
+            kills.pop_front();
+        }
+        if !self.engine.enforces() {
+            return;
+        }
+        let due: Vec<FindingId> = self
+            .engine
+            .findings
+            .open()
+            .filter(|finding| self.engine.reaction(finding) != Reaction::Report)
+            .filter(|finding| match finding.seen.key.kind {
+                // Its own grace is over, and its members were looked at after that.
+                FindingKind::Orphan => finding.seen.proposal == Proposal::Terminate,
+                _ => now.since(finding.opened) >= self.engine.config.actions.grace,
+            })
+            .filter(|finding| !self.engine.is_acted_on(finding.id))
+            .map(|finding| finding.id)
+            .collect();
+        due.into_iter().for_each(|finding| self.act_on(finding));
+        if self.engine.acts.kills.is_empty() {
+            self.engine.acts.paused = false;
+        }
+    }
+
+    fn act_on(&mut self, id: FindingId) {
+        let engine = &*self.engine;
+        let Some(finding) = engine.findings.get(id) else { return };
+        let reaction = engine.reaction(finding);
+        let (candidates, grounds) = engine.candidates(finding);
+        let untouched = candidates.into_iter().filter(|process| !engine.acts.struck.contains(process));
+        let mut plan = engine.plan_of(finding, engine.choose(untouched, grounds), grounds);
+        plan.kind = match reaction {
+            Reaction::Report => return,
+            Reaction::Terminate => ActionKind::Terminate,
+            Reaction::Freeze => ActionKind::Freeze,
+            Reaction::Throttle => ActionKind::Throttle,
+        };
+        match plan.kind {
+            ActionKind::Throttle => {
+                if plan.cgroup.is_none() {
+                    return;
+                }
+                // It is the session's cgroup that is throttled: the receipt names whom the finding is about.
+                plan.chosen.targets = engine.describe([finding.seen.subject]);
+                plan.chosen.spared.clear();
+            }
+            ActionKind::Freeze => {}
+            ActionKind::Terminate => {
+                let room = self.room_for_kills();
+                if plan.chosen.targets.len() > room {
+                    self.pause(plan.chosen.targets.len());
+                    plan.chosen.targets.truncate(room);
+                }
+            }
+        }
+        if !plan.chosen.targets.is_empty() {
+            self.begin_action(plan, Decided::Policy, false);
+        }
+    }
+
+    /// How many more processes policy may end now.
+    pub(super) fn room_for_kills(&self) -> usize {
+        let bound = usize::try_from(self.engine.config.actions.max_kills_per_minute).unwrap_or(usize::MAX);
+        // What is being looked at before it is ended counts already.
+        let begun = self.engine.acts.running.values().filter(|running| running.dealt.is_empty() && running.moves());
+        let begun: usize =
+            begun.filter(|running| running.action.kind == ActionKind::Terminate).map(|it| it.living().count()).sum();
+        bound.saturating_sub(self.engine.acts.kills.len() + begun)
+    }
+
+    /// Says, once, that the rate bound holds policy back.
+    pub(super) fn pause(&mut self, wanted: usize) {
+        if std::mem::replace(&mut self.engine.acts.paused, true) {
+            return;
+        }
+        let bound = self.engine.config.actions.max_kills_per_minute;
+        let detail = format!("{wanted} processes are to be ended, and policy ends {bound} a minute at most");
+        let what = Happening::ActionsHeldBack { detail };
+        self.effect(Effect::Journal(JournalEntry { at: self.now, process: None, session: None, what }));
+    }
+}

@@ -1,0 +1,109 @@
+//! What an earlier run of the daemon had begun, taken up where it was, and nothing done twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::run::{Dealt, Running, Stage};
+use super::{ActionRecord, Answer, Blow};
+use crate::api::ActionKind;
+use crate::engine::Step;
+use crate::engine::id::{ActionId, BootTime};
+
+impl Step<'_> {
+    /// What was written down. Who of the targets is there shows at the first scan.
+    pub(in crate::engine) fn resume(&mut self, records: Vec<ActionRecord>) {
+        for record in &records {
+            let id = match record {
+                ActionRecord::Count(id) | ActionRecord::Over(id) => *id,
+                ActionRecord::Begun(action) => action.id,
+                ActionRecord::Striking { action, .. } | ActionRecord::Struck { action, .. } => *action,
+            };
+            self.engine.acts.last = self.engine.acts.last.max(id);
+        }
+        self.engine.acts.resumed = records;
+    }
+
+    /// The first scan is in the table: the actions go on.
+    pub(in crate::engine) fn resume_after_scan(&mut self) {
+        let records = std::mem::take(&mut self.engine.acts.resumed);
+        for running in begun(records, self.now) {
+            let id = running.action.id;
+            self.engine.acts.running.insert(id, running);
+            self.go_on(id);
+        }
+    }
+
+    fn go_on(&mut self, id: ActionId) {
+        let now = self.now;
+        let table = &self.engine.table;
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        let dead: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
+        running.died.extend(dead.into_iter().map(|process| (process, now)));
+        if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
+            self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
+        }
+        if running.living().next().is_none() {
+            self.all_gone(id);
+        } else if matches!(running.stage, Stage::Looking { .. }) {
+            self.look(id);
+        }
+    }
+}
+
+/// The actions that were not over, as far as they had come.
+fn begun(records: Vec<ActionRecord>, now: BootTime) -> Vec<Running> {
+    let mut all: BTreeMap<ActionId, Running> = BTreeMap::new();
+    for record in records {
+        match record {
+            ActionRecord::Begun(action) => {
+                let stage = Stage::Looking { since: now, waiting: BTreeSet::new() };
+                all.insert(action.id, Running::new(*action, stage));
+            }
+            // Whether it was dealt nobody knows who was killed right after this: it is never dealt twice.
+            ActionRecord::Striking { action, blow, process, at } => {
+                if let Some(running) = all.get_mut(&action) {
+                    let dealt = Dealt { at, blow, answer: Answer::Sent };
+                    running.dealt.entry(process).or_default().push(dealt);
+                }
+            }
+            ActionRecord::Struck { action, blow, process, answer } => {
+                let dealt = all.get_mut(&action).and_then(|running| running.dealt.get_mut(&process));
+                if let Some(last) = dealt.and_then(|dealt| dealt.iter_mut().rfind(|dealt| dealt.blow == blow)) {
+                    last.answer = answer;
+                }
+            }
+            ActionRecord::Over(action) => drop(all.remove(&action)),
+            ActionRecord::Count(_) => {}
+        }
+    }
+    for running in all.values_mut() {
+        running.stage = stage(running, now);
+    }
+    all.into_values().collect()
+}
+
+/// Where an action goes on. Whoever was not reached yet is looked at, and struck then; for the others time has not stood still.
+fn stage(running: &Running, now: BootTime) -> Stage {
+    let first = |blow: Blow| {
+        let of = running.dealt.values().flatten().filter(|dealt| dealt.blow == blow);
+        of.map(|dealt| dealt.at).min()
+    };
+    let looking = Stage::Looking { since: now, waiting: BTreeSet::new() };
+    if let Some(since) = first(Blow::Throttle).or(first(Blow::Freeze)) {
+        return Stage::Holding { since };
+    }
+    if first(Blow::Kill).is_some() {
+        let all = running.targets().all(|target| running.was_dealt(target.process, Blow::Kill));
+        return match (all, running.action.urgent) {
+            (true, _) => Stage::Killing { since: now },
+            (false, true) => looking,
+            // The others' time was over as well.
+            (false, false) => Stage::Ending { since: BootTime(0) },
+        };
+    }
+    match first(Blow::Term) {
+        Some(since) if running.targets().all(|target| running.was_dealt(target.process, Blow::Term)) => {
+            Stage::Ending { since }
+        }
+        _ => looking,
+    }
+}

@@ -1,0 +1,518 @@
+//! An action on its way: looked at, told to end, killed, counted; or held until it is let go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::choose::Chosen;
+use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Target, Wave};
+use crate::api::{ActionKind, ActionState, FindingKind};
+use crate::engine::Step;
+use crate::engine::effect::{Effect, Happening, JournalEntry};
+use crate::engine::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
+use crate::units::span;
+
+/// A target that could not be looked at for this long is left alone: nothing is done on doubt.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+/// A process that is still there this long after SIGKILL waits for something that no signal interrupts.
+const DYING: Duration = Duration::from_secs(5);
+/// The host's memory is waited for this long before it is told as it last was.
+const COUNTING: Duration = Duration::from_secs(2);
+/// How often what the targets forked meanwhile becomes a target too.
+const ROUNDS: u32 = 3;
+
+/// Something that could be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What.
+    pub kind: ActionKind,
+    /// On what grounds.
+    pub grounds: Grounds,
+    /// The finding that it follows from.
+    pub finding: Option<(FindingId, FindingKind)>,
+    /// The session that it concerns.
+    pub session: Option<SessionId>,
+    /// Whose that is.
+    pub owner: Uid,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// The numbers behind it.
+    pub evidence: Map<String, Value>,
+    /// To whom, and to whom not.
+    pub chosen: Chosen,
+    /// The session's own cgroup, if it has one.
+    pub cgroup: Option<String>,
+}
+
+/// A blow that was dealt.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Dealt {
+    pub(super) at: BootTime,
+    pub(super) blow: Blow,
+    pub(super) answer: Answer,
+}
+
+impl Dealt {
+    fn refused(&self) -> Option<&str> {
+        match &self.answer {
+            Answer::Refused(why) => Some(why),
+            Answer::Sent | Answer::SentToCgroup | Answer::Gone => None,
+        }
+    }
+}
+
+/// An action that was begun.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) action: Action,
+    pub(super) stage: Stage,
+    /// What was done to whom.
+    pub(super) dealt: BTreeMap<ProcessId, Vec<Dealt>>,
+    pub(super) died: BTreeMap<ProcessId, BootTime>,
+    /// Who is left alone after all, and why.
+    pub(super) spared: BTreeMap<ProcessId, String>,
+    /// Waves to which the answer is still to come.
+    pub(super) unanswered: u32,
+    pub(super) rounds: u32,
+    pub(super) available_after: Option<Bytes>,
+    pub(super) result: String,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The targets are looked at once more.
+    Looking { since: BootTime, waiting: BTreeSet<ProcessId> },
+    /// They were told to end.
+    Ending { since: BootTime },
+    /// Those that did not were killed.
+    Killing { since: BootTime },
+    /// All are gone: what that freed is read.
+    Counting { since: BootTime },
+    /// They are frozen or throttled.
+    Holding { since: BootTime },
+    /// They are being let go.
+    Releasing,
+    /// Nothing more is done.
+    Over { at: BootTime, state: ActionState },
+}
+
+impl Running {
+    pub(super) fn new(action: Action, stage: Stage) -> Self {
+        Self {
+            action,
+            stage,
+            dealt: BTreeMap::new(),
+            died: BTreeMap::new(),
+            spared: BTreeMap::new(),
+            unanswered: 0,
+            rounds: 0,
+            available_after: None,
+            result: String::new(),
+        }
+    }
+
+    /// Something is to happen to it soon.
+    pub(super) fn moves(&self) -> bool {
+        !matches!(self.stage, Stage::Holding { .. } | Stage::Over { .. })
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Holding { .. })
+    }
+
+    /// Those who are still to be touched, dead or alive.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.action.targets.iter().filter(|target| !self.spared.contains_key(&target.process))
+    }
+
+    /// Those of them who live.
+    pub(super) fn living(&self) -> impl Iterator<Item = ProcessId> {
+        self.targets().map(|target| target.process).filter(|process| !self.died.contains_key(process))
+    }
+
+    /// Whether this was dealt to the process, as far as anybody knows.
+    pub(super) fn was_dealt(&self, process: ProcessId, blow: Blow) -> bool {
+        let done = |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_));
+        self.dealt.get(&process).is_some_and(|all| all.iter().any(done))
+    }
+
+    /// What those held that are gone.
+    pub(super) fn freed(&self) -> Bytes {
+        self.targets().filter(|target| self.died.contains_key(&target.process)).map(|target| target.memory).sum()
+    }
+
+    /// Why nothing at all could be done.
+    fn refused(&self) -> Option<&str> {
+        let all: Vec<&Dealt> = self.dealt.values().flatten().collect();
+        // Why the first one was; where all were, the reason is one.
+        all.iter().all(|dealt| dealt.refused().is_some()).then(|| all.first()?.refused()).flatten()
+    }
+}
+
+impl Step<'_> {
+    /// Begins an action: it is written down, and its targets are looked at once more.
+    pub(super) fn begin_action(&mut self, plan: Plan, by: Decided, urgent: bool) -> ActionId {
+        let acts = &mut self.engine.acts;
+        acts.last.0 += 1;
+        let id = acts.last;
+        let Plan { kind, grounds, finding, session, owner, reason, evidence, chosen, cgroup } = plan;
+        let (began, available) = (self.now, self.engine.close_watch.host.available);
+        let targets = chosen.targets;
+        let action = Action {
+            id,
+            kind,
+            by,
+            grounds,
+            urgent,
+            finding,
+            session,
+            owner,
+            reason,
+            evidence,
+            targets,
+            cgroup,
+            began,
+            available,
+        };
+        let mut running = Running::new(action.clone(), Stage::Looking { since: began, waiting: BTreeSet::new() });
+        running.spared.extend(chosen.spared);
+        self.engine.acts.running.insert(id, running);
+        self.effect(Effect::BeginAction(Box::new(action)));
+        self.journal_action(id, "begun");
+        self.look(id);
+        id
+    }
+
+    /// Has the living targets looked at.
+    pub(super) fn look(&mut self, id: ActionId) {
+        let now = self.now;
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        let waiting: BTreeSet<ProcessId> = match running.action.kind {
+            // A limit harms nobody.
+            ActionKind::Throttle => BTreeSet::new(),
+            ActionKind::Terminate | ActionKind::Freeze => running.living().collect(),
+        };
+        let looks: Vec<Effect> = waiting.iter().copied().map(Effect::Inspect).collect();
+        running.stage = Stage::Looking { since: now, waiting };
+        self.effects.extend(looks);
+        self.looked(id);
+    }
+
+    /// A process was looked at.
+    pub(in crate::engine) fn act_inspected(&mut self, process: ProcessId) {
+        let mut ready = Vec::new();
+        for (id, running) in &mut self.engine.acts.running {
+            if let Stage::Looking { waiting, .. } = &mut running.stage
+                && waiting.remove(&process)
+                && waiting.is_empty()
+            {
+                ready.push(*id);
+            }
+        }
+        ready.into_iter().for_each(|id| self.looked(id));
+    }
+
+    /// All that could be looked at was: strikes.
+    fn looked(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let Stage::Looking { waiting, .. } = &running.stage else { return };
+        if !waiting.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let (blow, stage) = match running.action.kind {
+            ActionKind::Terminate if running.action.urgent => (Blow::Kill, Stage::Killing { since: now }),
+            ActionKind::Terminate => (Blow::Term, Stage::Ending { since: now }),
+            ActionKind::Freeze => (Blow::Freeze, Stage::Holding { since: now }),
+            ActionKind::Throttle => (Blow::Throttle, Stage::Holding { since: now }),
+        };
+        self.strike(id, blow, stage);
+    }
+
+    /// Deals a blow to whoever lives, may still be touched, and has not had it.
+    fn strike(&mut self, id: ActionId, blow: Blow, stage: Stage) {
+        self.spare_again(id);
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        running.stage = stage;
+        let targets: Vec<ProcessId> = running.living().filter(|process| !running.was_dealt(*process, blow)).collect();
+        if running.living().next().is_none() {
+            self.all_gone(id);
+            return;
+        }
+        let by_person = matches!(running.action.by, Decided::Person(_));
+        let cgroup = running.action.cgroup.clone();
+        if running.action.kind == ActionKind::Terminate && !by_person {
+            let new: Vec<ProcessId> =
+                targets.iter().copied().filter(|target| self.engine.acts.struck.insert(*target)).collect();
+            let now = self.now;
+            self.engine.acts.kills.extend(new.iter().map(|_| now));
+        }
+        if !targets.is_empty() {
+            self.send(id, Wave { action: id, blow, targets, cgroup });
+        }
+    }
+
+    fn send(&mut self, id: ActionId, wave: Wave) {
+        if let Some(running) = self.engine.acts.running.get_mut(&id) {
+            running.unanswered += 1;
+            self.effect(Effect::Strike(Box::new(wave)));
+        }
+    }
+
+    /// Lets go of targets that are not to be touched any more.
+    fn spare_again(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let grounds = running.action.grounds;
+        if running.action.kind == ActionKind::Throttle {
+            return;
+        }
+        let spared: Vec<(ProcessId, String)> = running
+            .living()
+            .filter(|process| self.engine.table.alive(*process).is_some())
+            .filter_map(|process| Some((process, self.engine.spare(process, grounds)?)))
+            .collect();
+        let gone: Vec<ProcessId> =
+            running.living().filter(|process| self.engine.table.alive(*process).is_none()).collect();
+        let now = self.now;
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        running.spared.extend(spared);
+        running.died.extend(gone.into_iter().map(|process| (process, now)));
+    }
+
+    /// What became of a wave.
+    pub(in crate::engine) fn struck(&mut self, struck: Struck) {
+        let Struck { action: id, blow, at, answers } = struck;
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        running.unanswered = running.unanswered.saturating_sub(1);
+        let mut missed = Vec::new();
+        for (process, answer) in answers {
+            if answer == Answer::Gone {
+                missed.push(process);
+            }
+            running.dealt.entry(process).or_default().push(Dealt { at, blow, answer });
+        }
+        let refused = running.refused().map(str::to_owned);
+        let (held, releasing) = (running.is_held(), running.stage == Stage::Releasing);
+        let empty = running.living().next().is_none();
+        missed.into_iter().for_each(|process| self.missed(process));
+        if let Some(why) = refused {
+            self.finish(id, ActionState::Incomplete, format!("nothing was done: {why}"));
+        } else if releasing {
+            self.released(id);
+        } else if empty {
+            self.all_gone(id);
+        } else if held {
+            self.effect(Effect::Receipt(id));
+            self.taken(id);
+        }
+    }
+
+    /// A process is gone.
+    pub(in crate::engine) fn act_gone(&mut self, process: ProcessId, at: BootTime) {
+        self.engine.acts.struck.remove(&process);
+        let mut empty = Vec::new();
+        for (id, running) in &mut self.engine.acts.running {
+            if running.action.targets.iter().any(|target| target.process == process) {
+                running.died.insert(process, at);
+                if let Stage::Looking { waiting, .. } = &mut running.stage {
+                    waiting.remove(&process);
+                }
+                if running.living().next().is_none() {
+                    empty.push(*id);
+                }
+            }
+        }
+        empty.into_iter().for_each(|id| self.all_gone(id));
+    }
+
+    /// No target lives any more, or none is to be touched.
+    pub(super) fn all_gone(&mut self, id: ActionId) {
+        let now = self.now;
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        // An exit may be told before what was sent: the receipt waits for both.
+        if running.unanswered > 0 {
+            return;
+        }
+        if running.dealt.is_empty() {
+            let because = match running.spared.values().next() {
+                _ if running.targets().next().is_some() => "they ended by themselves".to_owned(),
+                Some(because) => because.clone(),
+                None => "nobody is left".to_owned(),
+            };
+            self.finish(id, ActionState::CalledOff, format!("called off: {because}"));
+            return;
+        }
+        if running.action.kind != ActionKind::Terminate {
+            self.finish(id, ActionState::Done, "the processes are gone".to_owned());
+            return;
+        }
+        if running.rounds < ROUNDS && self.takes_newcomers(id) {
+            return;
+        }
+        if let Some(running) = self.engine.acts.running.get_mut(&id)
+            && !matches!(running.stage, Stage::Counting { .. } | Stage::Over { .. })
+        {
+            running.stage = Stage::Counting { since: now };
+            self.effect(Effect::LookAtHost);
+        }
+    }
+
+    /// What the targets forked after they were chosen becomes targets too.
+    fn takes_newcomers(&mut self, id: ActionId) -> bool {
+        let Some(running) = self.engine.acts.running.get(&id) else { return false };
+        let known: BTreeSet<ProcessId> = running.action.targets.iter().map(|target| target.process).collect();
+        let tops: Vec<ProcessId> = running.targets().map(|target| target.process).collect();
+        let below = self.engine.subtree(tops).into_iter();
+        let new = below.filter(|process| !known.contains(process) && !running.spared.contains_key(process));
+        let chosen = self.engine.choose(new, running.action.grounds);
+        if chosen.targets.is_empty() {
+            return false;
+        }
+        if let Some(running) = self.engine.acts.running.get_mut(&id) {
+            running.rounds += 1;
+            running.action.targets.extend(chosen.targets);
+            running.spared.extend(chosen.spared);
+        }
+        self.look(id);
+        true
+    }
+
+    /// The host's memory was read.
+    pub(in crate::engine) fn act_host(&mut self) {
+        let now = self.now;
+        let counting = |running: &Running| matches!(running.stage, Stage::Counting { since } if now > since);
+        let ready: Vec<ActionId> =
+            self.engine.acts.running.values().filter(|running| counting(running)).map(|it| it.action.id).collect();
+        ready.into_iter().for_each(|id| self.counted(id));
+    }
+
+    fn counted(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let ended = running.targets().filter(|target| running.died.contains_key(&target.process)).count();
+        let result = format!(
+            "{ended} {} ended after {}, {} MiB freed",
+            if ended == 1 { "process" } else { "processes" },
+            span(self.now.since(running.action.began)),
+            running.freed().mib()
+        );
+        self.finish(id, ActionState::Done, result);
+    }
+
+    pub(in crate::engine) fn tick_actions(&mut self) {
+        let (now, kill_after) = (self.now, self.engine.config.actions.kill_after);
+        let ids: Vec<ActionId> = self.engine.acts.running.keys().copied().collect();
+        for id in ids {
+            let Some(running) = self.engine.acts.running.get_mut(&id) else { continue };
+            match &mut running.stage {
+                Stage::Looking { since, waiting } if now.since(*since) >= LOOK_PATIENCE => {
+                    for process in std::mem::take(waiting) {
+                        running.spared.insert(process, "it could not be looked at in time".into());
+                    }
+                    self.looked(id);
+                }
+                Stage::Ending { since } if now.since(*since) >= kill_after => self.kill_rest(id),
+                Stage::Killing { since } if now.since(*since) >= DYING => {
+                    let left = running.living().count();
+                    let result = format!("{left} of {} still there after SIGKILL", running.targets().count());
+                    self.finish(id, ActionState::Incomplete, result);
+                }
+                Stage::Counting { since } if now.since(*since) >= COUNTING => self.counted(id),
+                Stage::Holding { .. } => self.tick_held(id),
+                Stage::Looking { .. }
+                | Stage::Ending { .. }
+                | Stage::Killing { .. }
+                | Stage::Counting { .. }
+                | Stage::Releasing
+                | Stage::Over { .. } => {}
+            }
+        }
+        self.tick_policy();
+        self.tick_emergency();
+    }
+
+    /// Whoever did not end when told to is killed.
+    pub(super) fn kill_rest(&mut self, id: ActionId) {
+        let now = self.now;
+        self.strike(id, Blow::Kill, Stage::Killing { since: now });
+    }
+
+    /// What is held is let go when its reason is gone.
+    fn tick_held(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let by_policy = matches!(running.action.by, Decided::Policy);
+        let over = running.action.finding.is_some_and(|(finding, _)| !self.engine.findings.is_still_open(finding));
+        let kept = running.living().find_map(|process| {
+            self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
+        });
+        if by_policy && over {
+            self.let_go(id, "what it was about is over");
+        } else if kept.is_some() && running.action.kind == ActionKind::Freeze {
+            self.let_go(id, "it is meant to stay");
+        }
+    }
+
+    /// Lets go of what an action froze or throttled.
+    pub(super) fn let_go(&mut self, id: ActionId, because: &str) {
+        let Some(running) = self.engine.acts.running.get(&id).filter(|running| running.is_held()) else { return };
+        let Stage::Holding { since } = running.stage else { return };
+        let blow = if running.action.kind == ActionKind::Throttle { Blow::Loosen } else { Blow::Thaw };
+        let (targets, cgroup) = (running.living().collect(), running.action.cgroup.clone());
+        let result = format!("let go after {}: {because}", span(self.now.since(since)));
+        if let Some(running) = self.engine.acts.running.get_mut(&id) {
+            running.stage = Stage::Releasing;
+            running.result = result;
+        }
+        self.send(id, Wave { action: id, blow, targets, cgroup });
+    }
+
+    fn released(&mut self, id: ActionId) {
+        let result = self.engine.acts.running.get(&id).map(|running| running.result.clone());
+        self.finish(id, ActionState::Done, result.unwrap_or_default());
+    }
+
+    /// Nothing more is done: the receipt.
+    pub(super) fn finish(&mut self, id: ActionId, state: ActionState, result: String) {
+        let (now, available) = (self.now, self.engine.close_watch.host.available);
+        let Some(mut running) = self.engine.acts.running.remove(&id) else { return };
+        running.stage = Stage::Over { at: now, state };
+        running.available_after = Some(available);
+        running.result = result;
+        let emergency = matches!(running.action.by, Decided::Emergency);
+        let acts = &mut self.engine.acts;
+        if acts.over.len() == REMEMBERED {
+            acts.over.pop_front();
+        }
+        acts.over.push_back(running);
+        if emergency {
+            self.emergency_over(state);
+        }
+        self.effect(Effect::Receipt(id));
+        self.effect(Effect::EndAction(id));
+        self.taken(id);
+        self.journal_action(id, "over");
+    }
+
+    /// Has the finding say what was done about it.
+    fn taken(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.get(id) else { return };
+        let Some((finding, _)) = running.action.finding else { return };
+        let what = running.action.kind.name();
+        let taken = if running.result.is_empty() {
+            format!("{what} (action {id})")
+        } else {
+            format!("{what} (action {id}): {}", running.result)
+        };
+        self.engine.findings.acted(finding, taken);
+    }
+
+    fn journal_action(&mut self, id: ActionId, change: &str) {
+        let Some(running) = self.engine.acts.get(id) else { return };
+        let Action { kind, session, ref reason, ref targets, .. } = running.action;
+        let summary = if running.result.is_empty() { reason.clone() } else { running.result.clone() };
+        let process = targets.first().map(|target| target.process);
+        let what = Happening::Action { action: id, kind, change: change.to_owned(), summary };
+        self.effect(Effect::Journal(JournalEntry { at: self.now, process, session, what }));
+    }
+}

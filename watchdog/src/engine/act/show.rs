@@ -1,0 +1,146 @@
+//! Actions as they are shown: receipts.
+
+use super::run::{Plan, Running, Stage};
+use super::{Answer, Blow, Decided, Target};
+use crate::api::{ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
+use crate::engine::Engine;
+use crate::engine::id::{ActionId, BootTime, ProcessId, Uid};
+use crate::engine::view::{Naming, Viewer};
+
+impl Engine {
+    /// `GET /v1/actions`
+    #[must_use]
+    pub fn actions(&self, viewer: Viewer, naming: &Naming<'_>) -> Actions {
+        let all = self.acts.over.iter().chain(self.acts.running.values());
+        let seen = all.filter(|running| viewer.sees(running.action.owner));
+        let mut actions: Vec<Receipt> = seen.map(|running| self.shown_action(running, naming)).collect();
+        actions.sort_by_key(|receipt| receipt.id);
+        Actions { actions }
+    }
+
+    /// The receipt of an action, as far as it has come, and whose it is.
+    #[must_use]
+    pub fn receipt(&self, id: ActionId, naming: &Naming<'_>) -> Option<(Uid, Receipt)> {
+        let running = self.acts.get(id)?;
+        Some((running.action.owner, self.shown_action(running, naming)))
+    }
+
+    /// What would be done.
+    #[must_use]
+    pub fn shown_plan(&self, now: BootTime, plan: &Plan, uid: Uid, naming: &Naming<'_>) -> Receipt {
+        Receipt {
+            id: 0,
+            action: plan.kind,
+            state: ActionState::Planned,
+            by: DecidedBy::Person,
+            asked_by_uid: Some(uid.0),
+            finding: plan.finding.map(|(id, _)| id.0),
+            finding_kind: plan.finding.map(|(_, kind)| kind),
+            session: plan.session.map(|session| session.0),
+            reason: plan.reason.clone(),
+            evidence: plan.evidence.clone(),
+            began_at: naming.moment(now),
+            ended_at: None,
+            memory_bytes: plan.chosen.memory().0,
+            freed_bytes: 0,
+            available_before_bytes: self.close_watch.host.available.0,
+            available_after_bytes: None,
+            targets: plan.chosen.targets.iter().map(|target| shown_target(target, None, naming)).collect(),
+            spared: self.shown_spared(plan.chosen.spared.iter().map(|(id, because)| (*id, because.as_str()))),
+            result: String::new(),
+        }
+    }
+
+    fn shown_action(&self, running: &Running, naming: &Naming<'_>) -> Receipt {
+        let action = &running.action;
+        let (state, ended) = match running.stage {
+            Stage::Holding { .. } => (ActionState::Holding, None),
+            Stage::Over { at, state } => (state, Some(at)),
+            Stage::Looking { .. }
+            | Stage::Ending { .. }
+            | Stage::Killing { .. }
+            | Stage::Counting { .. }
+            | Stage::Releasing => (ActionState::Running, None),
+        };
+        let (by, asked_by_uid) = match action.by {
+            Decided::Person(uid) => (DecidedBy::Person, Some(uid.0)),
+            Decided::Policy => (DecidedBy::Policy, None),
+            Decided::Emergency => (DecidedBy::Emergency, None),
+        };
+        Receipt {
+            id: action.id.0,
+            action: action.kind,
+            state,
+            by,
+            asked_by_uid,
+            finding: action.finding.map(|(id, _)| id.0),
+            finding_kind: action.finding.map(|(_, kind)| kind),
+            session: action.session.map(|session| session.0),
+            reason: action.reason.clone(),
+            evidence: action.evidence.clone(),
+            began_at: naming.moment(action.began),
+            ended_at: ended.map(|at| naming.moment(at)),
+            memory_bytes: running.targets().map(|target| target.memory.0).sum(),
+            freed_bytes: running.freed().0,
+            available_before_bytes: action.available.0,
+            available_after_bytes: running.available_after.map(|bytes| bytes.0),
+            targets: running.targets().map(|target| shown_target(target, Some(running), naming)).collect(),
+            spared: self.shown_spared(running.spared.iter().map(|(id, because)| (*id, because.as_str()))),
+            result: running.result.clone(),
+        }
+    }
+
+    /// Processes that are left alone.
+    #[must_use]
+    pub(super) fn shown_spared<'a>(&self, spared: impl Iterator<Item = (ProcessId, &'a str)>) -> Vec<Spared> {
+        spared
+            .map(|(id, because)| Spared {
+                pid: id.pid.0,
+                start_time: id.start_time.0,
+                name: self.table.get(id).map_or_else(String::new, |process| process.label()),
+                because: because.to_owned(),
+            })
+            .collect()
+    }
+}
+
+fn shown_target(target: &Target, running: Option<&Running>, naming: &Naming<'_>) -> ActionTarget {
+    let dealt = running.and_then(|running| running.dealt.get(&target.process));
+    let died = running.and_then(|running| running.died.get(&target.process));
+    ActionTarget {
+        pid: target.process.pid.0,
+        start_time: target.process.start_time.0,
+        parent_pid: target.parent.map(|parent| parent.pid.0),
+        kind: target.kind,
+        name: target.name.clone(),
+        uid: target.uid.0,
+        memory_bytes: target.memory.0,
+        sent: dealt
+            .into_iter()
+            .flatten()
+            .map(|dealt| Sent {
+                at: naming.moment(dealt.at),
+                what: blow_name(dealt.blow, &dealt.answer).to_owned(),
+                answer: match &dealt.answer {
+                    Answer::Sent | Answer::SentToCgroup => "sent".to_owned(),
+                    Answer::Gone => "gone".to_owned(),
+                    Answer::Refused(why) => why.clone(),
+                },
+            })
+            .collect(),
+        died_at: died.map(|at| naming.moment(*at)),
+    }
+}
+
+fn blow_name(blow: Blow, answer: &Answer) -> &'static str {
+    let whole = *answer == Answer::SentToCgroup;
+    match blow {
+        Blow::Term => "TERM",
+        Blow::Kill if whole => "cgroup.kill",
+        Blow::Kill => "KILL",
+        Blow::Freeze | Blow::Thaw if whole => "cgroup.freeze",
+        Blow::Freeze => "STOP",
+        Blow::Thaw => "CONT",
+        Blow::Throttle | Blow::Loosen => "memory.high",
+    }
+}

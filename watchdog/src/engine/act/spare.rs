@@ -1,0 +1,108 @@
+//! The one rule about who may be touched. Whatever names a candidate, and however sure of itself it is, this has the last word.
+
+use super::Grounds;
+use crate::api::ProcessKind;
+use crate::engine::Engine;
+use crate::engine::id::{Pid, ProcessId, SessionId, Uid};
+use crate::engine::process::{Process, Verdict};
+use crate::engine::standing::Standing;
+
+impl Engine {
+    /// Why this process must be left alone; `None` when it may be touched on these grounds.
+    pub(super) fn spare(&self, id: ProcessId, grounds: Grounds) -> Option<String> {
+        let Some(process) = self.table.get(id) else { return Some("it is in no session".into()) };
+        if process.zombie() {
+            let parent = self.table.by_pid(process.ppid).map(Process::label);
+            let parent =
+                parent.map_or_else(|| format!("pid {}", process.ppid), |name| format!("{name} (pid {})", process.ppid));
+            return Some(format!("it is dead already: {parent} does not wait for it, and nothing else can remove it"));
+        }
+        if !process.alive() {
+            return Some("it is gone".into());
+        }
+        if id.pid <= Pid(1) || self.acts.rights.guarded.contains(&id) {
+            return Some("it is the watchdog, or stands above it".into());
+        }
+        if let Some(kept) = self.kept_around(process) {
+            return Some(kept);
+        }
+        match grounds {
+            Grounds::WholeSession(session) => {
+                (!self.is_part_of(process.session, session)).then(|| "it is in another session".into())
+            }
+            Grounds::LeftBehind => match self.standing(process) {
+                Standing::Orphan { .. } => self.at_a_terminal(process).or_else(|| self.doubt(process)),
+                Standing::InOrder | Standing::Kept => Some("its agent lives".into()),
+            },
+            Grounds::Helper => {
+                if self.standing(process) != Standing::InOrder {
+                    return Some("its agent is dead: that is another finding's".into());
+                }
+                self.agent_around(process).or_else(|| self.doubt(process))
+            }
+        }
+    }
+
+    /// Whether a user may decide about a process.
+    pub(super) fn is_of(&self, id: ProcessId, uid: Uid) -> bool {
+        uid == Uid::ROOT || self.table.get(id).is_some_and(|process| process.uid == uid)
+    }
+
+    /// A session is another, or was begun inside it.
+    pub(super) fn is_part_of(&self, inner: SessionId, outer: SessionId) -> bool {
+        std::iter::successors(Some(inner), |id| self.sessions.get(*id)?.parent).any(|id| id == outer)
+    }
+
+    /// It is meant to stay, or was started below something that is and that no agent is above any more.
+    fn kept_around(&self, process: &Process) -> Option<String> {
+        if let Verdict::Kept(because) = &process.verdict {
+            return Some(format!("it is meant to stay: {because}"));
+        }
+        let above = self.table.above(process.id).take_while(|above| !above.is_agent());
+        let kept = above.filter(|above| above.alive()).find(|above| above.verdict.is_kept());
+        let kept =
+            kept.map(|kept| format!("it runs below {} (pid {}), which is meant to stay", kept.label(), kept.id.pid));
+        kept.or_else(|| {
+            let below = self.table.below(process.id, |_| true).into_iter().filter_map(|id| self.table.alive(id));
+            // A daemon in a session of its own does not care what becomes of the shell that started it.
+            let leads = |kept: &Process| kept.inspection.as_deref().is_some_and(|seen| seen.sid == kept.id.pid.0);
+            let mut kept = below.filter(|below| below.verdict.is_kept() && !leads(below));
+            kept.next()
+                .map(|kept| format!("{} (pid {}) runs below it, and is meant to stay", kept.label(), kept.id.pid))
+        })
+    }
+
+    /// An agent that was left behind by another may have a person in front of it.
+    fn at_a_terminal(&self, process: &Process) -> Option<String> {
+        let watched = |process: &Process| {
+            process.kind == ProcessKind::Agent && process.inspection.as_deref().is_none_or(|seen| seen.tty)
+        };
+        let around = self.table.above(process.id).take_while(|above| above.alive());
+        let below = self.table.below(process.id, |_| true);
+        let mut all = std::iter::once(process).chain(around).chain(below.iter().filter_map(|id| self.table.alive(*id)));
+        let agent = all.find(|process| watched(process))?;
+        Some(format!("{} (pid {}) is an agent, and has a terminal", agent.label(), agent.id.pid))
+    }
+
+    /// No agent whose own agent lives is touched, nor what an agent runs below.
+    fn agent_around(&self, process: &Process) -> Option<String> {
+        if process.is_agent() {
+            return Some("it is an agent".into());
+        }
+        let below = self.table.below(process.id, |_| true);
+        let agent = below.into_iter().filter_map(|id| self.table.alive(id)).find(|below| below.is_agent())?;
+        Some(format!("the agent {} (pid {}) runs below it", agent.label(), agent.id.pid))
+    }
+
+    /// The evidence does not decide about it, about what it is a part of, or about what is a part of it.
+    fn doubt(&self, process: &Process) -> Option<String> {
+        if let Verdict::Unknown(because) = &process.verdict {
+            return Some(format!("it is in doubt: {because}"));
+        }
+        let above = self.table.above(process.id).take_while(|above| above.alive() && !above.is_agent());
+        let below = self.table.below(process.id, |_| true);
+        let mut around = above.chain(below.iter().filter_map(|id| self.table.alive(*id)));
+        let doubtful = around.find(|other| matches!(other.verdict, Verdict::Unknown(_)))?;
+        Some(format!("with {} (pid {}), which is in doubt", doubtful.label(), doubtful.id.pid))
+    }
+}
