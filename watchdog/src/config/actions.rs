@@ -105,19 +105,19 @@ impl Reaction {
     }
 
     /// What may be done about findings of a kind. A burst harms by its number, so that its processes are as good as any:
-    /// it is slowed down at most. What is no process's fault, or only worth knowing, is reported.
+    /// it is slowed down at most. What a living agent may have let go of on purpose, what is no process's fault, or only worth knowing, is reported.
     const fn allowed(kind: FindingKind) -> &'static [Self] {
         match kind {
-            FindingKind::Orphan | FindingKind::Detached | FindingKind::Stale => {
-                &[Self::Report, Self::Terminate, Self::Freeze]
-            }
+            FindingKind::Orphan | FindingKind::Stale => &[Self::Report, Self::Terminate, Self::Freeze],
             FindingKind::Leak | FindingKind::Overlimit => {
                 &[Self::Report, Self::Terminate, Self::Throttle, Self::Freeze]
             }
             FindingKind::Fanout => &[Self::Report, Self::Throttle],
-            FindingKind::Abandoned | FindingKind::Duplicate | FindingKind::External | FindingKind::Ungated => {
-                &[Self::Report]
-            }
+            FindingKind::Detached
+            | FindingKind::Abandoned
+            | FindingKind::Duplicate
+            | FindingKind::External
+            | FindingKind::Ungated => &[Self::Report],
         }
     }
 }

@@ -95,7 +95,7 @@ fn each_kind_takes_the_words_that_make_sense_for_it_and_no_other() {
             let text = format!("[actions]\n{} = \"{word}\"\n", kind.name());
             let taken = parse(Path::new("c.toml"), &text).is_ok();
             let expected = match kind.name() {
-                "orphan" | "detached" | "stale" => word != "throttle",
+                "orphan" | "stale" => word != "throttle",
                 "leak" | "overlimit" => true,
                 "fanout" => matches!(word, "report" | "throttle"),
                 _ => word == "report",
