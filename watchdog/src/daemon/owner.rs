@@ -157,3 +157,20 @@ fn rings(loaded: Loaded) -> io::Result<Option<(Rings, Features)>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_and_who_stands_above_us_are_guarded_and_without_cap_kill_nobody_is_signalled() {
+        let able = capability::Facts { privileges: u64::MAX, pidfd: true, ..capability::Facts::read() };
+        let told = rights(&able, &Config::default());
+        assert_eq!(told.missing, None);
+        let parent = std::os::unix::process::parent_id();
+        assert!(told.guarded.contains(&host::this_process().unwrap()));
+        assert!(told.guarded.iter().any(|above| above.pid.0 == parent), "{told:?}");
+        let missing = rights(&capability::Facts { privileges: 0, ..able }, &Config::default()).missing;
+        assert!(missing.as_deref().is_some_and(|missing| missing.contains("CAP_KILL")), "{missing:?}");
+    }
+}
