@@ -2,7 +2,7 @@
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`), those who wait for a launch (`clients`),
-//! and what the gate has to know after a restart (`gate_file`, `peaks`). Four threads do what may block (`hands`), others
+//! and what has to be known after a restart (`run_file`, `peaks`). Five threads do what may block (`hands`), others
 //! write the history (`historian`, `chronicle`), tell others what was done (`notify`) and, where that is wished, record what
 //! the engine is told (`recorder`). The main thread serves clients (`control`, `gate_api`, `exposition`), who ask the engine's
 //! owner through a queue (`request`); it starts, reloads and ends everything (`lifecycle`).
@@ -14,7 +14,6 @@ mod core;
 mod door;
 mod exposition;
 mod gate_api;
-mod gate_file;
 mod grumble;
 mod hands;
 mod historian;
@@ -35,6 +34,7 @@ mod pump;
 mod recorder;
 mod request;
 mod rescan;
+mod run_file;
 mod since;
 
 pub use lifecycle::run;

@@ -1,6 +1,7 @@
 //! Starts the thread that owns the engine. It has a runtime of its own, so that no client's request, however large its
 //! answer, keeps an event waiting.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +10,7 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Core, Facts};
-use super::gate_file::GateFile;
-use super::hands::{self, Loaded};
+use super::hands::{self, Ledger, Loaded};
 use super::historian::Historian;
 use super::metrics::Metrics;
 use super::notify;
@@ -18,8 +18,10 @@ use super::peaks;
 use super::pump::{Kept, Pump, Rings};
 use super::recorder::{Recorder, Scribe};
 use super::request::Request;
+use super::run_file::RunFile;
 use crate::api::Tracking;
 use crate::config::Config;
+use crate::engine::act::{ActionRecord, Rights};
 use crate::engine::gate::Restored;
 use crate::engine::input::Input;
 use crate::host::{self, capability, clock};
@@ -42,6 +44,8 @@ pub(super) struct Owner {
 struct Beginning {
     kept: Kept,
     restored: Restored,
+    resumed: Vec<ActionRecord>,
+    ledger: Ledger,
     recorder: Option<Recorder>,
 }
 
@@ -61,14 +65,16 @@ pub(super) fn start(
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
     let origin = Arc::clone(history.origin());
-    let (file, records) = GateFile::open(runtime_dir, &origin.boot_id);
+    let (file, records) = RunFile::open(runtime_dir, &origin.boot_id);
+    let (actions, resumed) = RunFile::open(runtime_dir, &origin.boot_id);
+    let ledger = Ledger::new(actions, &resumed);
     let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
     let (peaks, peaks_thread) = peaks::start(&origin.state_dir)?;
     let kept = Kept { file, peaks };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let beginning = Beginning { kept, restored, recorder };
+        let beginning = Beginning { kept, restored, resumed, ledger, recorder };
         let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
@@ -94,19 +100,21 @@ async fn follow(
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    let (hands, reports, loaded) = hands::start(Arc::clone(&config))?;
+    let Beginning { kept, restored, resumed, ledger, recorder } = beginning;
+    let (hands, reports, loaded) = hands::start(Arc::clone(&config), ledger)?;
     let loaded = tokio::select! {
         _ = &mut stop => return Ok(()),
         loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
     };
     let (rings, features) = rings(loaded)?.unzip();
+    let found = capability::Facts { lsm_trial: features.map(|features| features.lsm), ..capability::Facts::read() };
+    let rights = rights(&found, &config);
     let facts = Facts {
         tracking: Tracking { kernel_events: rings.is_some(), close_watch: false },
         degraded: rings.is_none(),
-        capabilities: capability::probe_after(features.map(|features| features.lsm)),
+        capabilities: capability::of(&found),
         ..Facts::default()
     };
-    let Beginning { kept, restored, recorder } = beginning;
     let notifier = notify::start(config.actions.notify.clone())?;
     let mut core = Core::new(config, metrics, history, facts);
     core.notify_through(notifier);
@@ -116,8 +124,23 @@ async fn follow(
         Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
     }
     let mut pump = Pump::new(core, hands, rings, reports, requests, ready, kept);
-    pump.restore(restored)?;
+    pump.tell_first(Input::Rights(rights))?;
+    pump.tell_first(Input::Restore(Box::new(restored)))?;
+    pump.tell_first(Input::Resume(resumed))?;
     pump.run(stop).await
+}
+
+/// What we may do to others, and to whom never. That policy is to act and cannot is said.
+fn rights(found: &capability::Facts, config: &Config) -> Rights {
+    let (missing, guarded) = match host::this_lineage() {
+        Ok(lineage) => (capability::cannot_act(found), lineage),
+        // Whoever does not know who stands above it must not signal anybody.
+        Err(error) => (Some(format!("who stands above this process is not to be told: {error}")), BTreeSet::new()),
+    };
+    if let Some(missing) = missing.as_deref().filter(|_| config.actions.enforce) {
+        tracing::warn!("[actions] enforce is true, and nothing will be enforced: {missing}");
+    }
+    Rights { missing, guarded }
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.
@@ -135,5 +158,22 @@ fn rings(loaded: Loaded) -> io::Result<Option<(Rings, Features)>> {
             );
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_and_who_stands_above_us_are_guarded_and_without_cap_kill_nobody_is_signalled() {
+        let able = capability::Facts { privileges: u64::MAX, pidfd: true, ..capability::Facts::read() };
+        let told = rights(&able, &Config::default());
+        assert_eq!(told.missing, None);
+        let parent = std::os::unix::process::parent_id();
+        assert!(told.guarded.contains(&host::this_process().unwrap()));
+        assert!(told.guarded.iter().any(|above| above.pid.0 == parent), "{told:?}");
+        let missing = rights(&capability::Facts { privileges: 0, ..able }, &Config::default()).missing;
+        assert!(missing.as_deref().is_some_and(|missing| missing.contains("CAP_KILL")), "{missing:?}");
     }
 }

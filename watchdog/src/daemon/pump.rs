@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
-use super::gate_file::GateFile;
-use super::hands::{Admission, Deed, Hands, Look, Order, Probe, Report};
+use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::request::Request;
 use super::rescan::Rescan;
+use super::run_file::RunFile;
 use crate::engine::effect::Effect;
-use crate::engine::gate::{Peaks, Restored};
+use crate::engine::gate::{GateRecord, Peaks};
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
@@ -43,7 +43,7 @@ enum Stage {
 /// Where is kept what the gate has to know when the daemon was gone.
 pub(super) struct Kept {
     /// Leases and places in the queue.
-    pub(super) file: GateFile,
+    pub(super) file: RunFile<GateRecord>,
     /// What sessions took.
     pub(super) peaks: std::sync::mpsc::Sender<Peaks>,
 }
@@ -93,13 +93,13 @@ impl Pump {
         Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early: Vec::new(), tick, streak }
     }
 
-    /// Tells the engine what an earlier run knew, before anything else.
+    /// Tells the engine something before anything else: what an earlier run knew.
     ///
     /// # Errors
     /// When a thread has ended that must not.
-    pub(super) fn restore(&mut self, restored: Restored) -> io::Result<()> {
+    pub(super) fn tell_first(&mut self, input: Input) -> io::Result<()> {
         let mut effects = Vec::new();
-        self.core.tell(clock::now(), Input::Restore(Box::new(restored)), &mut effects);
+        self.core.tell(clock::now(), input, &mut effects);
         self.carry_out(effects)
     }
 
@@ -287,7 +287,8 @@ impl Pump {
                 }
                 // It is in what was just written.
                 Effect::Remember(_) if whole => {}
-                Effect::Remember(record) => self.kept.file.append(&record),
+                // Where that fails it was said, and the whole file is tried again later: nobody is kept from anything.
+                Effect::Remember(record) => drop(self.kept.file.append(&record)),
                 Effect::Bound(root, bounds) => {
                     self.order(Order::Bound(root, bounds))?;
                     if let Some(session) = self.core.session_of(root) {
@@ -308,7 +309,9 @@ impl Pump {
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
                 Effect::RaiseOomScore(process, least) => self.deed(Deed::RaiseOomScore(process, least))?,
                 Effect::EndUngated(process) => self.deed(Deed::End(process))?,
-                Effect::BeginAction(_) | Effect::Strike(_) | Effect::EndAction(_) => {}
+                Effect::BeginAction(action) => self.act(Act::Begin(action))?,
+                Effect::Strike(wave) => self.act(Act::Strike(wave))?,
+                Effect::EndAction(action) => self.act(Act::End(action))?,
                 Effect::Receipt(_)
                 | Effect::Asked(_)
                 | Effect::Journal(_)
@@ -335,6 +338,10 @@ impl Pump {
 
     fn deed(&self, deed: Deed) -> io::Result<()> {
         self.hands.warden.send(deed).map_err(|_| gone("warden"))
+    }
+
+    fn act(&self, act: Act) -> io::Result<()> {
+        self.hands.reaper.send(act).map_err(|_| gone("reaper"))
     }
 
     fn probe(&self, probe: Probe) -> io::Result<()> {

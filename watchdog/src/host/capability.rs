@@ -4,15 +4,20 @@ pub use super::facts::{BtfNames, Facts, Psi};
 use crate::api::Capability;
 use crate::engine::id::Bytes;
 
-/// Capabilities of capabilities(7) that the daemon uses, and what for.
+/// Numbers of capabilities(7).
+const CAP_KILL: u32 = 5;
+const CAP_SYS_PTRACE: u32 = 19;
+/// Capabilities that the daemon uses.
 const PRIVILEGES: [(u32, &str); 6] = [
-    (5, "CAP_KILL"),
+    (CAP_KILL, "CAP_KILL"),
     (2, "CAP_DAC_READ_SEARCH"),
-    (19, "CAP_SYS_PTRACE"),
+    (CAP_SYS_PTRACE, "CAP_SYS_PTRACE"),
     (21, "CAP_SYS_ADMIN"),
     (38, "CAP_PERFMON"),
     (39, "CAP_BPF"),
 ];
+/// What to do where a capability is missing.
+const ROOT: &str = "run watchdogd as root (`sudo watchdogd`)";
 
 /// Looks at the host.
 #[must_use]
@@ -20,10 +25,14 @@ pub fn probe() -> Vec<Capability> {
     of(&Facts::read())
 }
 
-/// Looks at the host after LSM programs were tried: see [`Features::lsm`](crate::kernel::Features::lsm).
+/// Why nobody is signalled on such a host, and what to do about it; `None` when whoever is to be can be.
 #[must_use]
-pub fn probe_after(lsm_trial: Option<Result<(), String>>) -> Vec<Capability> {
-    of(&Facts { lsm_trial, ..Facts::read() })
+pub fn cannot_act(facts: &Facts) -> Option<String> {
+    if !facts.has(CAP_KILL) {
+        return Some(format!("CAP_KILL is not in effect: {ROOT}, or give its service CAP_KILL"));
+    }
+    let Row { on, why, remedy, .. } = pidfd(facts);
+    (!on).then(|| format!("{why}: {}", remedy.unwrap_or_default()))
 }
 
 /// One row: both costs are written down, and the one that applies is told.
@@ -115,14 +124,7 @@ pub fn of(facts: &Facts) -> Vec<Capability> {
             without: "kernel maps cannot be kept over a restart of the daemon: lineage that arises meanwhile is lost",
             remedy: Some("mount -t bpf bpf /sys/fs/bpf"),
         },
-        Row {
-            name: "pidfd",
-            on: facts.pidfd,
-            why: format!("pidfd_open {}", if facts.pidfd { "works" } else { "fails" }),
-            with: "nothing",
-            without: "no process is ever signalled: without a pidfd a signal could reach another process",
-            remedy: Some("boot Linux 5.3 or newer, and let seccomp allow pidfd_open"),
-        },
+        pidfd(facts),
         psi(facts),
         Row {
             name: "smaps_rollup",
@@ -155,25 +157,42 @@ pub fn of(facts: &Facts) -> Vec<Capability> {
 }
 
 fn privileges(facts: &Facts) -> Row {
-    let missing: Vec<&str> =
-        PRIVILEGES.into_iter().filter(|(bit, _)| facts.privileges >> bit & 1 == 0).map(|(_, name)| name).collect();
+    let missing: Vec<(u32, &str)> = PRIVILEGES.into_iter().filter(|(bit, _)| !facts.has(*bit)).collect();
+    let names: Vec<&str> = missing.iter().map(|(_, name)| *name).collect();
     Row {
         name: "privileges",
         on: missing.is_empty(),
         why: if missing.is_empty() {
             "every capability that is used is in effect".to_owned()
         } else {
-            format!("not in effect: {}", missing.join(", "))
+            format!("not in effect: {}", names.join(", "))
         },
         with: "nothing",
-        without: "no kernel programs, and little is seen of other users' processes",
-        remedy: Some("run watchdogd as root (`sudo watchdogd`)"),
+        without: match (facts.has(CAP_KILL), missing.len()) {
+            (true, _) => "no kernel programs, and little is seen of other users' processes",
+            (false, 1) => "nobody is signalled: `enforce` has no effect, and `reap` and `end` are refused",
+            (false, _) => {
+                "no kernel programs, little is seen of other users' processes, and nobody is signalled: `enforce` has no \
+                 effect, and `reap` and `end` are refused"
+            }
+        },
+        remedy: Some(ROOT),
+    }
+}
+
+fn pidfd(facts: &Facts) -> Row {
+    Row {
+        name: "pidfd",
+        on: facts.pidfd,
+        why: format!("pidfd_open {}", if facts.pidfd { "works" } else { "fails" }),
+        with: "nothing",
+        without: "no process is ever signalled: without a pidfd a signal could reach another process",
+        remedy: Some("boot Linux 5.3 or newer, and let seccomp allow pidfd_open"),
     }
 }
 
 fn visibility(facts: &Facts) -> Row {
-    const SYS_PTRACE: u32 = 19;
-    let exempt = facts.privileges >> SYS_PTRACE & 1 == 1;
+    let exempt = facts.has(CAP_SYS_PTRACE);
     Row {
         name: "proc_visibility",
         on: facts.hidepid.is_none() || exempt,

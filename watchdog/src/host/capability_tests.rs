@@ -75,6 +75,19 @@ fn without_root_the_missing_capabilities_are_named() {
 }
 
 #[test]
+fn without_the_capability_or_the_call_nobody_is_signalled_and_it_is_said_what_to_do() {
+    assert_eq!(cannot_act(&server()), None);
+    let facts = Facts { privileges: server().privileges & !(1 << 5), ..server() };
+    let told = cannot_act(&facts).unwrap();
+    assert!(told.contains("CAP_KILL") && told.contains("sudo watchdogd"), "{told}");
+    let shown = row(&facts, "privileges");
+    assert_eq!(shown.why, "not in effect: CAP_KILL");
+    assert!(shown.cost.starts_with("nobody is signalled: `enforce` has no effect"), "{}", shown.cost);
+    let told = cannot_act(&Facts { pidfd: false, ..server() }).unwrap();
+    assert!(told.contains("pidfd_open fails") && told.contains("Linux 5.3"), "{told}");
+}
+
+#[test]
 fn root_sees_through_hidepid() {
     assert!(row(&Facts { hidepid: Some("2".to_owned()), ..server() }, "proc_visibility").on);
 }

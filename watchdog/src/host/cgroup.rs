@@ -23,7 +23,7 @@ const HIGH: u64 = 80;
 /// bound on processes is the kernel programs'.
 const THREADS: u64 = 32;
 /// How deep the hierarchy is looked through.
-const DEPTH: usize = 32;
+pub(super) const DEPTH: usize = 32;
 /// Pids of a cgroup and those below it that are told at most.
 const MEMBERS: usize = 65_536;
 /// Where a cgroup limits memory.
@@ -58,7 +58,7 @@ pub enum Removal {
 /// Makes cgroups for sessions.
 #[derive(Clone, Debug)]
 pub struct SessionCgroups {
-    cgroups: Cgroups,
+    pub(super) cgroups: Cgroups,
 }
 
 impl SessionCgroups {
@@ -165,7 +165,7 @@ impl SessionCgroups {
     }
 
     /// What a file of a cgroup limits; `None` when it is `max`, or there is no such file.
-    fn amount(&self, path: &str, file: &str) -> Result<Option<u64>, HostError> {
+    pub(super) fn amount(&self, path: &str, file: &str) -> Result<Option<u64>, HostError> {
         Ok(self.cgroups.read(path, file)?.and_then(|text| text.trim().parse().ok()))
     }
 
@@ -219,7 +219,7 @@ impl SessionCgroups {
     }
 
     /// Looks at a cgroup and those below it.
-    fn walk(
+    pub(super) fn walk(
         &self,
         path: &str,
         depth: usize,
@@ -258,11 +258,15 @@ impl Limits {
     /// What a session is held to, and no more tasks than its launcher's own cgroup may have.
     fn of(bounds: &Bounds, own_pids: Option<u64>) -> Self {
         let max = bounds.max_memory.map(|Bytes(bytes)| bytes);
-        // In this order a share of a huge amount does not overflow, and one of a small amount is not nothing.
-        let share = |bytes: u64| bytes / 100 * HIGH + bytes % 100 * HIGH / 100;
         let tasks = |helpers: u32| (u64::from(helpers) + 1) * THREADS;
-        Self { high: max.map(share), max, pids: own_pids.into_iter().chain(bounds.max_helpers.map(tasks)).min() }
+        Self { high: max.map(high), max, pids: own_pids.into_iter().chain(bounds.max_helpers.map(tasks)).min() }
     }
+}
+
+/// memory.high of a cgroup that may take `max`.
+pub(super) fn high(max: u64) -> u64 {
+    // In this order a share of a huge amount does not overflow, and one of a small amount is not nothing.
+    max / 100 * HIGH + max % 100 * HIGH / 100
 }
 
 fn within(path: String, problem: Option<String>) -> Confined {
@@ -287,7 +291,7 @@ fn name(root: ProcessId) -> String {
 }
 
 /// Whose session a cgroup of this name is for, if it is one of ours.
-fn root_of(name: &str) -> Option<ProcessId> {
+pub(super) fn root_of(name: &str) -> Option<ProcessId> {
     let (pid, start_time) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some(ProcessId { pid: Pid(pid.parse().ok()?), start_time: Ticks(start_time.parse().ok()?) })
 }
@@ -305,7 +309,7 @@ fn is_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::DirectoryNotEmpty)
 }
 
-fn is_removed(error: &io::Error) -> bool {
+pub(super) fn is_removed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 

@@ -4,38 +4,8 @@ use std::process::Command;
 use rstest::rstest;
 
 use super::*;
-use crate::host::testing::{Subject, eventually};
+use crate::host::testing::{Hierarchy, Subject, eventually};
 use crate::host::this_process;
-
-/// A directory that looks like a hierarchy; the files of a new cgroup are the kernel's to make, so tests make them.
-struct Hierarchy(tempfile::TempDir);
-
-impl Hierarchy {
-    fn new(controllers: &str) -> Self {
-        let hierarchy = Self(tempfile::tempdir().unwrap());
-        hierarchy.file("/cgroup.controllers", controllers);
-        hierarchy.file("/cgroup.subtree_control", "");
-        hierarchy
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.0.path().join(path.trim_start_matches('/'))
-    }
-
-    fn file(&self, path: &str, text: &str) {
-        let path = self.path(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn text(&self, path: &str) -> String {
-        fs::read_to_string(self.path(path)).unwrap()
-    }
-
-    fn cgroups(&self) -> SessionCgroups {
-        SessionCgroups::new(Cgroups::at(self.0.path()))
-    }
-}
 
 const MEMORY: Bounds =
     Bounds { max_memory: Some(Bytes(1_000_000)), max_helpers: Some(3), max_depth: None, cgroup: true };

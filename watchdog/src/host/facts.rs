@@ -75,6 +75,12 @@ pub struct BtfNames {
 }
 
 impl Facts {
+    /// Whether this capability is in effect.
+    #[must_use]
+    pub fn has(&self, capability: u32) -> bool {
+        self.privileges >> capability & 1 == 1
+    }
+
     /// Reads them: 5 ms, nearly all of it for the kernel's BTF.
     #[must_use]
     pub fn read() -> Self {

@@ -121,6 +121,13 @@ impl Cgroups {
         Ok(CgroupLimit { path: path.to_owned(), max, current, cache })
     }
 
+    /// What a cgroup holds and cannot drop; `None` when it does not tell.
+    pub(super) fn held(&self, path: &str) -> Result<Option<Bytes>, HostError> {
+        let Some(current) = self.number(path, "memory.current")? else { return Ok(None) };
+        let limit = CgroupLimit { current, cache: self.cache(path)?, ..CgroupLimit::default() };
+        Ok(Some(limit.held()))
+    }
+
     /// What a cgroup holds that the kernel drops when it needs to: files' pages that are no tmpfs's.
     fn cache(&self, path: &str) -> Result<Bytes, HostError> {
         let Some(text) = self.read(path, "memory.stat")? else { return Ok(Bytes(0)) };

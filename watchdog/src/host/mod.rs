@@ -8,11 +8,13 @@
 //! - [`activity`], [`tmpfs`]: what a process has done, and which files are memory
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
-//! - [`pinned`], [`cgroup`], [`oom_score`]: a process held for certain, and ended; a cgroup for a session; who goes first
+//! - [`pinned`], [`cgroup`], [`oom_score`]: a process held for certain, and signalled; a cgroup for a session, which is frozen,
+//!   throttled or killed as one; who goes first
 
 pub mod activity;
 pub mod capability;
 pub mod cgroup;
+mod cgroup_act;
 pub mod clock;
 pub mod containers;
 mod descriptors;
@@ -41,4 +43,4 @@ mod unix_diag;
 pub mod users;
 
 pub use error::HostError;
-pub use process::this_process;
+pub use process::{this_lineage, this_process};

@@ -40,6 +40,8 @@ pub struct Identity {
     pub real: Uid,
     /// and the one whose rights it has.
     pub effective: Uid,
+    /// It is a thread of the kernel.
+    pub kernel: bool,
 }
 
 impl Identity {
@@ -87,9 +89,17 @@ impl Pinned {
     /// # Errors
     /// When the kernel refuses a pidfd, or to read a file.
     pub fn of(process: ProcessId) -> Result<Option<Self>, HostError> {
+        Ok(Self::with_identity(process)?.map(|(pinned, _)| pinned))
+    }
+
+    /// Exactly this process, and what else [`identity`](Self::identity) tells of it; `None` when it is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses a pidfd, or to read a file.
+    pub fn with_identity(process: ProcessId) -> Result<Option<(Self, Identity)>, HostError> {
         let Some(pinned) = Self::open(process.pid)? else { return Ok(None) };
-        let found = pinned.identity()?;
-        Ok(found.is_some_and(|found| found.process == process).then_some(pinned))
+        let found = pinned.identity()?.filter(|found| found.process == process);
+        Ok(found.map(|found| (pinned, found)))
     }
 
     /// Who it is; `None` when it is dead. What /proc said was said of it, since it was alive afterwards: only the dead lose
@@ -102,8 +112,9 @@ impl Pinned {
         let Some(dir) = ProcessDir::open(self.pid)? else { return Ok(None) };
         let Some(stat) = dir.stat(&mut buffer)? else { return Ok(None) };
         let Some((real, effective)) = users(&dir, &mut buffer)? else { return Ok(None) };
+        let kernel = stat.is_kernel_thread();
         let Stat { process, ppid, comm, .. } = stat;
-        Ok(self.is_alive()?.then_some(Identity { process, ppid, comm, real, effective }))
+        Ok(self.is_alive()?.then_some(Identity { process, ppid, comm, real, effective, kernel }))
     }
 
     /// Whether it has not exited.
@@ -127,11 +138,45 @@ impl Pinned {
     /// # Errors
     /// When the kernel refuses.
     pub fn kill(&self) -> Result<bool, HostError> {
-        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
+        self.signal(Signal::KILL)
+    }
+
+    /// Sends it a signal; `false` when it is dead, and has been waited for. A zombie takes every signal, to no effect.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn signal(&self, signal: Signal) -> Result<bool, HostError> {
+        match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) => Ok(true),
             Err(Errno::SRCH) => Ok(false),
-            Err(errno) => Err(HostError::io("kill", format!("/proc/{}", self.pid), errno)),
+            Err(errno) => Err(HostError::io("signal", format!("/proc/{}", self.pid), errno)),
         }
+    }
+
+    /// Takes its memory from it, which was killed, rather than wait until it gets to giving it back itself: it may be asleep
+    /// in the kernel, or have little of the CPU. `false` when that was not to be done: it is gone, is not about to die, shares
+    /// its memory with somebody who is not, was busy, or the kernel is older than 5.15.
+    ///
+    /// # Errors
+    /// When the kernel refuses for another reason.
+    pub fn release(&self) -> Result<bool, HostError> {
+        let no_flags: libc::c_uint = 0;
+        // SAFETY: the call takes a descriptor, which is open as long as `self` is, and a number. It reads and writes no memory of
+        // ours; whose memory it frees, the kernel makes sure of: of nobody but a process that a SIGKILL is about to end.
+        let done = unsafe { libc::syscall(libc::SYS_process_mrelease, self.pidfd.as_raw_fd(), no_flags) };
+        if done == 0 {
+            return Ok(true);
+        }
+        match Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO) {
+            Errno::NOSYS | Errno::AGAIN | Errno::SRCH | Errno::INVAL | Errno::INTR => Ok(false),
+            errno => Err(HostError::io("release the memory of", format!("/proc/{}", self.pid), errno)),
+        }
+    }
+
+    /// The pid that it has as long as it lives.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// The descriptor, which is readable once the process is dead.
@@ -197,6 +242,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -205,6 +251,10 @@ mod tests {
 
     fn sleeper() -> Subject {
         Subject::spawn(Command::new("sleep").arg("1000"))
+    }
+
+    fn identity_of(process: ProcessId) -> Identity {
+        Pinned::with_identity(process).unwrap().unwrap().1
     }
 
     #[test]
@@ -227,6 +277,48 @@ mod tests {
         subject.child().wait().unwrap();
         assert!(!pinned.kill().unwrap());
         assert!(Pinned::of(subject.process).unwrap().is_none());
+    }
+
+    #[test]
+    fn it_is_stopped_and_goes_on_and_is_told_to_end() {
+        let mut subject = sleeper();
+        let pinned = Pinned::of(subject.process).unwrap().expect("it lives");
+        let state = |letter: u8| {
+            let dir = ProcessDir::open(subject.process.pid).unwrap().unwrap();
+            dir.stat(&mut Vec::new()).unwrap().unwrap().state == letter
+        };
+        assert!(pinned.signal(Signal::STOP).unwrap());
+        eventually("it is stopped", || state(b'T'));
+        assert!(pinned.signal(Signal::CONT).unwrap());
+        eventually("it goes on", || state(b'S'));
+        assert!(pinned.signal(Signal::TERM).unwrap());
+        let status = subject.child().wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn memory_is_taken_from_the_dying_and_from_nobody_else() {
+        let subject =
+            Subject::python("x = bytearray(64 << 20); print('ready', flush=True); import time; time.sleep(1000)");
+        let pinned = Pinned::of(subject.process).unwrap().expect("it lives");
+        assert!(!pinned.release().unwrap(), "it is not about to die");
+        assert!(pinned.is_alive().unwrap());
+        assert!(pinned.kill().unwrap());
+        // Whether it was quicker itself is not to be known.
+        pinned.release().unwrap();
+        eventually("it is dead", || !pinned.is_alive().unwrap());
+        assert!(!pinned.release().unwrap(), "it is gone");
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_is_known() {
+        assert!(!identity_of(this_process().unwrap()).kernel);
+        let threads = super::super::process::pids().unwrap().into_iter().filter_map(|pid| Pinned::open(pid).ok()?);
+        let known = threads.filter_map(|pinned| pinned.identity().ok()?);
+        // In a pid namespace of its own a test sees none.
+        for thread in known.filter(|found| found.ppid == Pid(2)) {
+            assert!(thread.kernel, "{thread:?}");
+        }
     }
 
     #[test]

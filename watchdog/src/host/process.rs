@@ -8,6 +8,7 @@
 //! each file and parses all 52 fields of a stat, of which we need seven, and as much again of a status; and its cmdline
 //! refuses what is not UTF-8 and drops empty arguments.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -140,6 +141,44 @@ pub fn this_process() -> Result<ProcessId, HostError> {
     found.map(|stat| stat.process).ok_or_else(|| HostError::malformed(format!("/proc/{pid}"), "we are not in there"))
 }
 
+/// Generations that stand above a process at most.
+const GENERATIONS: usize = 1_000;
+/// A parent may die while we are about to look at it; then the process has another.
+const TRIES: u32 = 5;
+
+/// This process and all that stand above it, up to whoever has no parent in our sight.
+///
+/// # Errors
+/// When /proc is not that of our pid namespace, or cannot be read.
+pub fn this_lineage() -> Result<BTreeSet<ProcessId>, HostError> {
+    for _ in 0..TRIES {
+        if let Some(lineage) = try_lineage()? {
+            return Ok(lineage);
+        }
+    }
+    Err(HostError::malformed("/proc", "our own parents are not in there"))
+}
+
+fn try_lineage() -> Result<Option<BTreeSet<ProcessId>>, HostError> {
+    let (mut lineage, mut buffer) = (BTreeSet::new(), Vec::new());
+    let mut youngest = this_process()?;
+    let mut next = youngest.pid;
+    for _ in 0..GENERATIONS {
+        let Some(dir) = ProcessDir::open(next)? else { return Ok(None) };
+        let Some(stat) = dir.stat(&mut buffer)? else { return Ok(None) };
+        // Nobody is older than the one who forked it: that one is gone, and its pid is another's.
+        if stat.process.start_time > youngest.start_time {
+            return Ok(None);
+        }
+        lineage.insert(stat.process);
+        if stat.ppid == Pid(0) {
+            return Ok(Some(lineage));
+        }
+        (youngest, next) = (stat.process, stat.ppid);
+    }
+    Ok(None)
+}
+
 /// All pids of /proc now, in the kernel's (ascending) order; threads are not among them.
 pub(crate) fn pids() -> Result<Vec<Pid>, HostError> {
     let failed = |source: std::io::Error| HostError::io("list", "/proc", source);
@@ -150,4 +189,18 @@ pub(crate) fn pids() -> Result<Vec<Pid>, HostError> {
         }
     }
     Ok(pids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn above_this_process_stand_its_parents_up_to_the_first() {
+        let lineage = this_lineage().unwrap();
+        let parent = Pid(std::os::unix::process::parent_id());
+        assert!(lineage.contains(&this_process().unwrap()));
+        assert!(lineage.iter().any(|above| above.pid == parent), "{lineage:?}");
+        assert!(!lineage.iter().any(|above| above.pid == Pid(0)), "{lineage:?}");
+    }
 }

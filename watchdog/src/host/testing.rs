@@ -1,9 +1,13 @@
 //! Processes that tests start, know and end.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::cgroup::SessionCgroups;
+use super::limits::Cgroups;
 use super::process::ProcessDir;
 use crate::engine::id::{Pid, ProcessId};
 
@@ -52,6 +56,41 @@ impl Drop for Subject {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A directory that looks like a hierarchy; the files of a new cgroup are the kernel's to make, so tests make them.
+pub(crate) struct Hierarchy(tempfile::TempDir);
+
+impl Hierarchy {
+    /// Its root has these controllers.
+    pub(crate) fn new(controllers: &str) -> Self {
+        let hierarchy = Self(tempfile::tempdir().unwrap());
+        hierarchy.file("/cgroup.controllers", controllers);
+        hierarchy.file("/cgroup.subtree_control", "");
+        hierarchy
+    }
+
+    /// Where a file of it is.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path.trim_start_matches('/'))
+    }
+
+    /// Makes a file.
+    pub(crate) fn file(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// What stands in a file.
+    pub(crate) fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    /// What works on it.
+    pub(crate) fn cgroups(&self) -> SessionCgroups {
+        SessionCgroups::new(Cgroups::at(self.0.path()))
     }
 }
 

@@ -1,12 +1,15 @@
-//! What may take long or block is done by four threads, so that the task that owns the engine never waits: `tracer` for
+//! What may take long or block is done by five threads, so that the task that owns the engine never waits: `tracer` for
 //! all that concerns the kernel's programs and memory (`poller` where they cannot run), `prober` for looks that take
-//! long, `inspector` for close looks at one process, which a verdict waits for, and `warden` for what is done to processes.
+//! long, `inspector` for close looks at one process, which a verdict waits for, `warden` for what sessions are held to, and
+//! `reaper` for actions, which are written down (`ledger`) before they are carried out.
 //!
 //! They get orders through queues, and report what they learn through another.
 
 mod inspector;
+mod ledger;
 mod poller;
 mod prober;
+mod reaper;
 mod tracer;
 mod warden;
 
@@ -18,7 +21,9 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot};
 
 pub(super) use inspector::Look;
+pub(super) use ledger::Ledger;
 pub(super) use prober::Probe;
+pub(super) use reaper::Act;
 pub(super) use tracer::Order;
 #[cfg(test)]
 pub(super) use warden::grant;
@@ -60,8 +65,10 @@ pub(super) struct Hands {
     pub(super) prober: orders::Sender<Probe>,
     /// For close looks.
     pub(super) inspector: orders::Sender<Look>,
-    /// For what is done to processes.
+    /// For what sessions are held to.
     pub(super) warden: orders::Sender<Deed>,
+    /// For actions.
+    pub(super) reaper: orders::Sender<Act>,
 }
 
 /// What became of loading the kernel's programs.
@@ -71,12 +78,16 @@ pub(super) type Loaded = Result<(Streams, Features), KernelError>;
 ///
 /// # Errors
 /// When a thread cannot be started.
-pub(super) fn start(config: Arc<Config>) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
+pub(super) fn start(
+    config: Arc<Config>,
+    ledger: Ledger,
+) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
     let (reports, inbox) = mpsc::channel(WAITING);
     let (tracer, tracer_orders) = orders::channel();
     let (prober, prober_orders) = orders::channel();
     let (inspector, inspector_orders) = orders::channel();
     let (warden, warden_orders) = orders::channel();
+    let (reaper, reaper_orders) = orders::channel();
     let (loaded, when_loaded) = oneshot::channel();
     let to_prober = prober.clone();
     let to_warden = warden.clone();
@@ -87,8 +98,10 @@ pub(super) fn start(config: Arc<Config>) -> io::Result<(Hands, mpsc::Receiver<Re
     spawn("prober", move || prober::run(&prober_orders, to_core))?;
     let to_core = reports.clone();
     spawn("warden", move || warden::run(&warden_orders, to_core))?;
+    let to_core = reports.clone();
+    spawn("reaper", move || reaper::run(&reaper_orders, to_core, ledger))?;
     spawn("inspector", move || inspector::run(&inspector_orders, &reports))?;
-    Ok((Hands { tracer, prober, inspector, warden }, inbox, when_loaded))
+    Ok((Hands { tracer, prober, inspector, warden, reaper }, inbox, when_loaded))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

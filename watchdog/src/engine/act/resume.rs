@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::run::{Dealt, Running, Stage};
 use super::{ActionRecord, Answer, Blow};
-use crate::api::ActionKind;
+use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
 use crate::engine::id::{ActionId, BootTime};
 
@@ -41,7 +41,9 @@ impl Step<'_> {
         if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
             self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
         }
-        if running.living().next().is_none() {
+        if let Some(missing) = self.engine.acts.rights.missing.clone() {
+            self.finish(id, ActionState::Incomplete, format!("the daemon may not go on: {missing}"));
+        } else if running.living().next().is_none() {
             self.all_gone(id);
         } else if matches!(running.stage, Stage::Looking { .. }) {
             self.look(id);

@@ -282,13 +282,17 @@ impl Step<'_> {
     fn spare_again(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         let grounds = running.action.grounds;
+        let freezes = running.action.kind == ActionKind::Freeze;
         if running.action.kind == ActionKind::Throttle {
             return;
         }
         let spared: Vec<(ProcessId, String)> = running
             .living()
             .filter(|process| self.engine.table.alive(*process).is_some())
-            .filter_map(|process| Some((process, self.engine.spare(process, grounds)?)))
+            .filter_map(|process| {
+                let stopped = || freezes.then(|| self.engine.stopped(process)).flatten();
+                Some((process, self.engine.spare(process, grounds).or_else(stopped)?))
+            })
             .collect();
         let gone: Vec<ProcessId> =
             running.living().filter(|process| self.engine.table.alive(*process).is_none()).collect();
@@ -491,8 +495,13 @@ impl Step<'_> {
     }
 
     fn released(&mut self, id: ActionId) {
-        let result = self.engine.acts.running.get(&id).map(|running| running.result.clone());
-        self.finish(id, ActionState::Done, result.unwrap_or_default());
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let last = running.living().filter_map(|process| running.dealt.get(&process)?.last()?.refused());
+        let (state, result) = match last.into_iter().next() {
+            None => (ActionState::Done, running.result.clone()),
+            Some(why) => (ActionState::Incomplete, format!("not let go: {why}")),
+        };
+        self.finish(id, state, result);
     }
 
     /// Nothing more is done: the receipt.

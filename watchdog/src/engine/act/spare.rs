@@ -43,6 +43,12 @@ impl Engine {
         }
     }
 
+    /// Who is stopped already by somebody else is not ours to stop: he would go on when we let go.
+    pub(super) fn stopped(&self, id: ProcessId) -> Option<String> {
+        let seen = self.table.get(id)?.inspection.as_deref()?;
+        seen.stopped.then(|| "somebody has stopped it already".into())
+    }
+
     /// Whether a user may decide about a process.
     pub(super) fn is_of(&self, id: ProcessId, uid: Uid) -> bool {
         uid == Uid::ROOT || self.table.get(id).is_some_and(|process| process.uid == uid)

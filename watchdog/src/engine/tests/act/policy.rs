@@ -140,6 +140,24 @@ fn what_is_frozen_is_let_go_when_it_is_adopted() {
 }
 
 #[test]
+fn who_is_to_end_is_let_go_first_and_who_somebody_else_stopped_is_left_stopped() {
+    let mut world = acting(|config| config.actions.about = Reactions([(FindingKind::Orphan, Reaction::Freeze)].into()));
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.shows(chain[2], |seen| seen.stopped = true);
+    world.kill(agent);
+    world.wait(40 * SECOND);
+    let frozen: Vec<ProcessId> = world.blows.iter().map(|(_, _, process)| *process).collect();
+    assert_eq!(frozen, [chain[1], chain[0]]);
+
+    reap(&mut world, &[]).unwrap();
+    assert!(all_dead(&world, &chain), "{:#?}", receipts(&world));
+    let order: Vec<Blow> =
+        world.blows.iter().filter(|(_, _, process)| *process == chain[0]).map(|(_, blow, _)| *blow).collect();
+    assert_eq!(order, [Blow::Freeze, Blow::Thaw, Blow::Term]);
+}
+
+#[test]
 fn what_is_frozen_can_be_let_go_by_hand() {
     let mut world = acting(|config| config.actions.about = Reactions([(FindingKind::Orphan, Reaction::Freeze)].into()));
     let agent = world.claude();

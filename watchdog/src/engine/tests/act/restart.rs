@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::Engine;
-use crate::engine::act::{ActionRecord, Answer};
+use crate::engine::act::{ActionRecord, Answer, Rights};
 use crate::engine::effect::Effect;
 use crate::engine::gate::Restored;
 
@@ -115,6 +115,21 @@ fn who_was_adopted_before_a_restart_still_is_and_who_was_left_behind_still_was()
     assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
     assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
     assert_eq!(world.all(FindingKind::Orphan)[0].evidence["profile"], "claude-code");
+}
+
+#[test]
+fn a_daemon_that_may_not_signal_any_more_says_that_it_does_not_go_on() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    world.engine = Engine::new(std::sync::Arc::new(Config::default()));
+    world.blows.clear();
+    world.tell(Input::Rights(Rights { missing: Some("CAP_KILL is missing".into()), ..Rights::default() }));
+    world.tell(Input::Resume(records));
+    let scan = world.scan(true);
+    world.tell(scan);
+    world.wait(30 * SECOND);
+    assert!(world.blows.is_empty() && !all_dead(&world, &chain));
+    assert_eq!(receipt(&world).state, ActionState::Incomplete);
 }
 
 #[test]

@@ -1,30 +1,53 @@
-//! `gate.jsonl` in the runtime directory: what the gate has to know when the daemon was gone. It is on a tmpfs, so it is written at
-//! once and by whoever has something to write, and it goes with the host, as everything does that it tells of.
+//! Files in the runtime directory that say what a daemon has to know which is started after another was gone: `gate.jsonl` and
+//! `actions.jsonl`. They are on a tmpfs, so they are written at once and by whoever has something to write, and they go with the
+//! host, as everything does that they tell of.
 //!
-//! The first line says of which boot it is; each other line is a [`GateRecord`]. What a daemon that was killed left half
-//! written is not there. When the file has grown long it is written anew with what holds now.
+//! The first line says of which boot a file is; each other line is a record. What a daemon that was killed left half written is
+//! not there. When a file has grown long it is written anew with what holds now.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::grumble::Grumble;
+use crate::engine::act::ActionRecord;
 use crate::engine::gate::GateRecord;
 
-/// The file's name.
-pub(super) const FILE: &str = "gate.jsonl";
-/// Counted up when an older daemon could not read the records any more.
-const VERSION: u32 = 1;
-/// Below this the file is not worth being written anew.
+/// Below this a file is not worth being written anew.
 const LONG: u64 = 1 << 20;
 /// A file that is longer than this is not ours.
 const LONGEST: u64 = 256 << 20;
 /// The time between two tries while it cannot be written.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What a file is made of.
+pub(super) trait Record: Serialize + DeserializeOwned {
+    /// The file's name.
+    const FILE: &'static str;
+    /// Counted up when an older daemon could not read the records any more.
+    const VERSION: u32;
+    /// What they are of, for people.
+    const OF: &'static str;
+}
+
+impl Record for GateRecord {
+    const FILE: &'static str = "gate.jsonl";
+    const VERSION: u32 = 1;
+    const OF: &'static str = "leases and places in the queue";
+}
+
+impl Record for ActionRecord {
+    const FILE: &'static str = "actions.jsonl";
+    const VERSION: u32 = 1;
+    const OF: &'static str = "actions";
+}
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
@@ -32,76 +55,91 @@ struct Header {
     boot_id: String,
 }
 
-/// What cannot be done with the file.
-#[derive(Debug, thiserror::Error)]
+/// What cannot be done with a file.
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot {doing} {path}: {source}")]
-struct FileError {
+pub(super) struct FileError {
     doing: &'static str,
     path: String,
-    source: io::Error,
+    source: Arc<io::Error>,
 }
 
-/// The file, open for more.
+/// A file, open for more.
 #[derive(Debug)]
-pub(super) struct GateFile {
+pub(super) struct RunFile<R> {
     path: PathBuf,
     header: Header,
-    /// `None` until it has been written once, and after it could not be.
-    file: Option<File>,
+    /// Why there is none: it has not been written yet, or could not be.
+    file: Result<File, FileError>,
     bytes: u64,
     /// It is written anew when it is longer.
     limit: u64,
     retry_at: Instant,
     failed: Grumble,
+    records: PhantomData<R>,
 }
 
-impl GateFile {
+impl<R: Record> RunFile<R> {
     /// The file of this directory, and what it says of this boot. Nothing is written yet.
-    pub(super) fn open(dir: &Path, boot_id: &str) -> (Self, Vec<GateRecord>) {
-        let path = dir.join(FILE);
-        let header = Header { version: VERSION, boot_id: boot_id.to_owned() };
+    pub(super) fn open(dir: &Path, boot_id: &str) -> (Self, Vec<R>) {
+        let path = dir.join(R::FILE);
+        let header = Header { version: R::VERSION, boot_id: boot_id.to_owned() };
         let records = match read(&path) {
             Ok(Some(text)) => parse(&path, &text, &header),
             Ok(None) => Vec::new(),
             Err(error) => {
-                tracing::warn!("leases and places in the queue of an earlier run are not known: {error}");
+                tracing::warn!("{} of an earlier run are not known: {error}", R::OF);
                 Vec::new()
             }
         };
+        let file = Err(FileError::new("write", &path, io::Error::other("it has not been begun")));
         let (retry_at, failed) = (Instant::now(), Grumble::default());
-        (Self { path, header, file: None, bytes: 0, limit: 0, retry_at, failed }, records)
+        (Self { path, header, file, bytes: 0, limit: 0, retry_at, failed, records: PhantomData }, records)
     }
 
     /// Whether it is to be written anew, before anything else is.
     pub(super) fn is_due(&self) -> bool {
         match self.file {
-            Some(_) => self.bytes > self.limit,
-            None => Instant::now() >= self.retry_at,
+            Ok(_) => self.bytes > self.limit,
+            Err(_) => Instant::now() >= self.retry_at,
         }
     }
 
-    /// Adds a record. Where that fails it is said, and the whole file is tried again later: nobody is kept from anything.
-    pub(super) fn append(&mut self, record: &GateRecord) {
-        let Some(file) = &mut self.file else { return };
+    /// Whether all that was added is in it, and more can be.
+    pub(super) fn is_whole(&self) -> bool {
+        self.file.is_ok()
+    }
+
+    /// Adds a record. Where that fails it is said, and the whole file is to be written anew.
+    ///
+    /// # Errors
+    /// When it cannot be written, now or since an earlier time.
+    pub(super) fn append(&mut self, record: &R) -> Result<(), FileError> {
+        let file = self.file.as_mut().map_err(|error| error.clone())?;
         let mut line = Vec::new();
         let written = push(&mut line, record).and_then(|()| file.write_all(&line));
-        match written {
-            Ok(()) => self.bytes += line.len() as u64,
-            Err(source) => self.give_up("write", source),
-        }
+        written.map_err(|source| self.give_up(source))?;
+        self.bytes += line.len() as u64;
+        Ok(())
     }
 
-    /// Writes the file anew with these records and no others.
-    pub(super) fn rewrite(&mut self, records: &[GateRecord]) {
+    /// Writes the file anew with these records and no others. Where that fails it is said.
+    pub(super) fn rewrite(&mut self, records: &[R]) {
         match self.try_rewrite(records) {
             Ok((file, bytes)) => {
-                (self.file, self.bytes, self.limit) = (Some(file), bytes, LONG.max(bytes.saturating_mul(2)));
+                (self.file, self.bytes, self.limit) = (Ok(file), bytes, LONG.max(bytes.saturating_mul(2)));
             }
-            Err(source) => self.give_up("write", source),
+            Err(source) => drop(self.give_up(source)),
         }
     }
 
-    fn try_rewrite(&self, records: &[GateRecord]) -> io::Result<(File, u64)> {
+    /// Nothing more can be written into what is open now.
+    #[cfg(test)]
+    pub(super) fn fill_up(&mut self) {
+        self.file = Ok(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    }
+
+    fn try_rewrite(&self, records: &[R]) -> io::Result<(File, u64)> {
         let mut text = Vec::new();
         push(&mut text, &self.header)?;
         records.iter().try_for_each(|record| push(&mut text, record))?;
@@ -113,11 +151,18 @@ impl GateFile {
         Ok((file, text.len() as u64))
     }
 
-    fn give_up(&mut self, doing: &'static str, source: io::Error) {
-        let error = FileError { doing, path: self.path.display().to_string(), source };
-        self.failed.say(format_args!("a daemon that is started now would not know every lease and place: {error}"));
-        self.file = None;
+    fn give_up(&mut self, source: io::Error) -> FileError {
+        let error = FileError::new("write", &self.path, source);
+        self.failed.say(format_args!("a daemon that is started now would not know all {}: {error}", R::OF));
+        self.file = Err(error.clone());
         self.retry_at = Instant::now() + RETRY;
+        error
+    }
+}
+
+impl FileError {
+    fn new(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { doing, path: path.display().to_string(), source: Arc::new(source) }
     }
 }
 
@@ -128,7 +173,7 @@ fn push(text: &mut Vec<u8>, value: &impl Serialize) -> io::Result<()> {
 }
 
 fn read(path: &Path) -> Result<Option<String>, FileError> {
-    let failed = |source| FileError { doing: "read", path: path.display().to_string(), source };
+    let failed = |source| FileError::new("read", path, source);
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,
@@ -139,12 +184,12 @@ fn read(path: &Path) -> Result<Option<String>, FileError> {
 }
 
 /// The records of a file, if it is of this boot and version.
-fn parse(path: &Path, text: &str, expected: &Header) -> Vec<GateRecord> {
+fn parse<R: Record>(path: &Path, text: &str, expected: &Header) -> Vec<R> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines();
     match lines.next().map(serde_json::from_str::<Header>) {
         Some(Ok(header)) if header == *expected => {}
-        Some(Ok(Header { version, .. })) if version != VERSION => {
+        Some(Ok(Header { version, .. })) if version != R::VERSION => {
             tracing::warn!("{} is of another version of this daemon, and is not read", path.display());
             return Vec::new();
         }
@@ -192,8 +237,8 @@ mod tests {
     }
 
     /// A file that has been begun with these records.
-    fn begun(dir: &Path, records: &[GateRecord]) -> GateFile {
-        let (mut file, _) = GateFile::open(dir, BOOT);
+    fn begun(dir: &Path, records: &[GateRecord]) -> RunFile<GateRecord> {
+        let (mut file, _) = RunFile::<GateRecord>::open(dir, BOOT);
         assert!(file.is_due(), "it has not been written yet");
         file.rewrite(records);
         assert!(!file.is_due());
@@ -201,7 +246,7 @@ mod tests {
     }
 
     fn read_again(dir: &Path) -> Vec<GateRecord> {
-        GateFile::open(dir, BOOT).1
+        RunFile::<GateRecord>::open(dir, BOOT).1
     }
 
     #[test]
@@ -209,10 +254,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read_again(dir.path()), []);
         let mut file = begun(dir.path(), &[granted(1)]);
-        file.append(&GateRecord::Ended(process(1)));
-        file.append(&granted(2));
+        file.append(&GateRecord::Ended(process(1))).unwrap();
+        file.append(&granted(2)).unwrap();
         assert_eq!(read_again(dir.path()), [granted(1), GateRecord::Ended(process(1)), granted(2)]);
-        let mode = std::fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(dir.path().join(GateRecord::FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
@@ -220,7 +265,7 @@ mod tests {
     fn half_a_line_at_the_end_is_not_there_and_a_damaged_one_costs_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         begun(dir.path(), &[granted(1), granted(2), granted(3)]);
-        let path = dir.path().join(FILE);
+        let path = dir.path().join(GateRecord::FILE);
         let text = std::fs::read_to_string(&path).unwrap();
         for cut in 1..text.lines().last().unwrap().len() {
             std::fs::write(&path, &text[..text.len() - cut]).unwrap();
@@ -234,9 +279,9 @@ mod tests {
     fn what_was_written_in_another_boot_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         begun(dir.path(), &[granted(1)]);
-        assert_eq!(GateFile::open(dir.path(), "another boot").1, []);
+        assert_eq!(RunFile::<GateRecord>::open(dir.path(), "another boot").1, []);
         for bad in ["", "\n", "nonsense\n", "{\"version\":2,\"boot_id\":\"this boot\"}\n{}\n"] {
-            std::fs::write(dir.path().join(FILE), bad).unwrap();
+            std::fs::write(dir.path().join(GateRecord::FILE), bad).unwrap();
             assert_eq!(read_again(dir.path()), [], "{bad:?}");
         }
     }
@@ -248,13 +293,13 @@ mod tests {
         let mut pid = 0;
         while !file.is_due() {
             pid += 1;
-            file.append(&granted(pid));
-            file.append(&GateRecord::Ended(process(pid)));
+            file.append(&granted(pid)).unwrap();
+            file.append(&GateRecord::Ended(process(pid))).unwrap();
         }
-        assert!(std::fs::metadata(dir.path().join(FILE)).unwrap().len() > LONG);
+        assert!(std::fs::metadata(dir.path().join(GateRecord::FILE)).unwrap().len() > LONG);
         file.rewrite(&[granted(pid)]);
         assert!(!file.is_due());
-        file.append(&granted(7));
+        file.append(&granted(7)).unwrap();
         assert_eq!(read_again(dir.path()), [granted(pid), granted(7)]);
     }
 
@@ -262,10 +307,11 @@ mod tests {
     fn a_file_that_cannot_be_written_keeps_nobody_and_is_whole_once_it_can() {
         let dir = tempfile::tempdir().unwrap();
         let below = dir.path().join("below");
-        let (mut file, _) = GateFile::open(&below, BOOT);
+        let (mut file, _) = RunFile::<GateRecord>::open(&below, BOOT);
         file.rewrite(&[granted(1)]);
-        file.append(&granted(2));
-        assert!(!file.is_due(), "not tried again at once");
+        let refused = file.append(&granted(2)).unwrap_err().to_string();
+        assert!(refused.contains("gate.jsonl") && refused.contains("No such file"), "{refused}");
+        assert!(!file.is_whole() && !file.is_due(), "not tried again at once");
         std::fs::create_dir(&below).unwrap();
         crate::host::testing::eventually("it is tried again", || file.is_due());
         file.rewrite(&[granted(1), granted(2)]);
