@@ -13,10 +13,13 @@ pub struct ReapRequest {
     pub subjects: Vec<Subject>,
     /// Say what would be done, and do nothing.
     pub dry_run: bool,
+    /// Whom the asker was shown: nobody else is ended. Null for whoever is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<Vec<Shown>>,
 }
 
 /// The body of `POST /v1/end`: end a whole session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRequest {
     /// Which.
@@ -24,6 +27,19 @@ pub struct EndRequest {
     /// Say what would be done, and do nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// Whom the asker was shown: nobody else is ended. Null for whoever is there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expect: Option<Vec<Shown>>,
+}
+
+/// A process that somebody was shown. A pid alone may be another's by the time that is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shown {
+    /// Its pid.
+    pub pid: u32,
+    /// Its start, field 22 of /proc/PID/stat.
+    pub start_time: u64,
 }
 
 /// The body of `POST /v1/thaw`: let go of what was frozen or throttled.
@@ -45,6 +61,8 @@ pub struct Planned {
     pub spared: Vec<Spared>,
     /// What all targets hold, in bytes.
     pub memory_bytes: u64,
+    /// How long a process has to end after SIGTERM before it gets SIGKILL.
+    pub kill_after_seconds: f64,
 }
 
 /// A process that is left alone, and why.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, Process, ProcessKind, SessionState};
+use super::{Finding, Process, ProcessKind, Receipt, SessionState};
 
 /// What is known of one process or one session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Explanation {
     pub deaths: Vec<Death>,
     /// Findings about it, the open ones first.
     pub findings: Vec<Finding>,
+    /// What was done to it, or to somebody of the session, as far as that is remembered. The latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub receipts: Vec<Receipt>,
 }
 
 /// A session in a few words.
@@ -162,6 +165,9 @@ pub struct Sender {
     pub code: i32,
     /// Seconds from the signal to the death.
     pub before_seconds: f64,
+    /// The action of agent-watchdog that it was part of, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub action: Option<u64>,
 }
 
 /// Who the sender of a signal is to its target.

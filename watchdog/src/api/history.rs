@@ -159,7 +159,7 @@ pub struct OomRecord {
 /// Something that was done to processes, by policy or by a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionRecord {
-    /// What: `adopt`; `terminate`, `throttle` or `freeze`, with a receipt; or `end_ungated` for an agent that was started past the gate.
+    /// What: `adopt` or `unadopt`; `terminate`, `throttle` or `freeze`, with a receipt; or `end_ungated` for an agent that was started past the gate.
     pub action: String,
     /// To whom.
     pub pids: Vec<u32>,

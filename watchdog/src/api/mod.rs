@@ -12,8 +12,8 @@ mod status;
 mod tree;
 
 pub use action::{
-    ActionKind, ActionState, ActionTarget, Actions, DecidedBy, EndRequest, Planned, ReapRequest, Receipt, Sent, Spared,
-    ThawRequest,
+    ActionKind, ActionState, ActionTarget, Actions, DecidedBy, EndRequest, Planned, ReapRequest, Receipt, Sent, Shown,
+    Spared, ThawRequest,
 };
 pub use death::{
     Cause, Certainty, Companion, Death, DeathFacts, Explanation, HeapLimit, Holder, HostThen, Large, MemoryThen,
@@ -42,7 +42,7 @@ pub struct Problem {
     pub error: String,
 }
 
-/// The body of a request to adopt a process or a session.
+/// A process or a session, as somebody names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
@@ -52,9 +52,44 @@ pub enum Subject {
     Session(u64),
 }
 
-/// What an adoption did.
+/// The body of `POST /v1/adopt`: a [`Subject`], or what was said of one is taken back. A word that is not known is refused:
+/// `undo` written wrong would do the opposite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdoptRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<u64>,
+    /// It is not meant to stay any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub undo: bool,
+}
+
+impl AdoptRequest {
+    /// A request about this subject.
+    #[must_use]
+    pub const fn new(subject: Subject, undo: bool) -> Self {
+        match subject {
+            Subject::Pid(pid) => Self { pid: Some(pid), session: None, undo },
+            Subject::Session(session) => Self { pid: None, session: Some(session), undo },
+        }
+    }
+
+    /// Whom it is about; `None` when it names nobody, or two.
+    #[must_use]
+    pub const fn subject(&self) -> Option<Subject> {
+        match *self {
+            Self { pid: Some(pid), session: None, .. } => Some(Subject::Pid(pid)),
+            Self { pid: None, session: Some(session), .. } => Some(Subject::Session(session)),
+            Self { .. } => None,
+        }
+    }
+}
+
+/// What an adoption did, or its undoing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
-    /// The processes that are now marked as intended.
+    /// The processes that are now marked as intended, or are no more.
     pub pids: Vec<u32>,
 }

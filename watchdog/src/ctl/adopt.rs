@@ -1,4 +1,4 @@
-//! `watchdogctl adopt`: marks a process or a session as meant to stay.
+//! `watchdogctl adopt`: marks a process or a session as meant to stay, or takes that back.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::{Output, complain};
 use super::show::count;
-use crate::api::{Adopted, Subject, Tree};
+use crate::api::{AdoptRequest, Adopted, Subject, Tree};
 
 /// A process or a session, as it was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,26 +35,39 @@ impl FromStr for Target {
     }
 }
 
-pub(super) async fn run(client: &Client, target: Target, output: &mut Output<'_>) -> Result<(), Failure> {
-    let subject = match target {
+pub(super) async fn run(client: &Client, target: Target, undo: bool, output: &mut Output<'_>) -> Result<(), Failure> {
+    let subjects = subjects(client, &[target]).await?;
+    for subject in subjects {
+        let answer = client.post::<Adopted>("/v1/adopt", &AdoptRequest::new(subject, undo)).await?;
+        if answer.document.pids.is_empty() {
+            return Err(Failure::No(
+                "nothing was adopted: no process of it is alive\n`watchdogctl tree` lists those that are.".into(),
+            ));
+        }
+        output.show(&answer.text, |_| render(subject, undo, &answer.document))?;
+    }
+    Ok(())
+}
+
+/// Whom targets name; notes say where one could have named something else.
+pub(super) async fn subjects(client: &Client, targets: &[Target]) -> Result<Vec<Subject>, Failure> {
+    let plain = targets.iter().any(|target| matches!(target, Target::Number(_)));
+    let tree = if plain { client.get::<Tree>("/v1/tree").await?.document } else { Tree::default() };
+    Ok(targets.iter().map(|target| subject(*target, &tree)).collect())
+}
+
+fn subject(target: Target, tree: &Tree) -> Subject {
+    match target {
         Target::Pid(pid) => Subject::Pid(pid),
         Target::Session(id) => Subject::Session(id),
         Target::Number(number) => {
-            let tree = client.get::<Tree>("/v1/tree").await?.document;
-            let (subject, note) = resolve(number, &tree);
+            let (subject, note) = resolve(number, tree);
             if let Some(note) = note {
                 complain(&note);
             }
             subject
         }
-    };
-    let answer = client.post::<Adopted>("/v1/adopt", &subject).await?;
-    if answer.document.pids.is_empty() {
-        return Err(Failure::No(
-            "nothing was adopted: no process of it is alive\n`watchdogctl tree` lists those that are.".into(),
-        ));
     }
-    output.show(&answer.text, |_| render(subject, &answer.document))
 }
 
 /// What a plain number means, and a note where it could have meant something else. A number that nobody knows is
@@ -76,7 +89,7 @@ fn resolve(number: u32, tree: &Tree) -> (Subject, Option<String>) {
     }
 }
 
-fn render(subject: Subject, adopted: &Adopted) -> String {
+fn render(subject: Subject, undo: bool, adopted: &Adopted) -> String {
     let pids: Vec<String> = adopted.pids.iter().map(u32::to_string).collect();
     let whom = match subject {
         Subject::Pid(pid) => format!("process {pid}"),
@@ -84,6 +97,9 @@ fn render(subject: Subject, adopted: &Adopted) -> String {
     };
     let pids = pids.join(", ");
     let number = count(adopted.pids.len() as u64, "process is", "processes are");
+    if undo {
+        return format!("no longer adopted, {whom}: {number} judged anew ({pids})\n");
+    }
     format!("adopted {whom}: {number} meant to stay from now on ({pids})\n")
 }
 
@@ -130,8 +146,9 @@ mod tests {
     #[test]
     fn what_was_adopted_is_counted_and_named() {
         let adopted = Adopted { pids: vec![7, 9] };
-        insta::assert_snapshot!(render(Subject::Session(3), &adopted), @"adopted session 3: 2 processes are meant to stay from now on (7, 9)");
+        insta::assert_snapshot!(render(Subject::Session(3), false, &adopted), @"adopted session 3: 2 processes are meant to stay from now on (7, 9)");
         let adopted = Adopted { pids: vec![7] };
-        insta::assert_snapshot!(render(Subject::Pid(7), &adopted), @"adopted process 7: 1 process is meant to stay from now on (7)");
+        insta::assert_snapshot!(render(Subject::Pid(7), false, &adopted), @"adopted process 7: 1 process is meant to stay from now on (7)");
+        insta::assert_snapshot!(render(Subject::Pid(7), true, &adopted), @"no longer adopted, process 7: 1 process is judged anew (7)");
     }
 }

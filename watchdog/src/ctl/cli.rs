@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use super::adopt::Target;
-use super::{hook, launch, plan, queue};
+use super::{actions, end, hook, launch, plan, queue, reap, thaw};
 use crate::config::Size;
 use crate::host::meminfo;
 
@@ -171,6 +171,22 @@ Example, for ~/.claude/settings.json:
   \"statusLine\": {\"type\": \"command\", \"command\": \"watchdogctl statusline\"}")]
     Statusline,
 
+    /// Ends what dead agents left behind: all of it, or what is named; shows it and asks first
+    #[command(after_help = reap::HELP)]
+    Reap(reap::Options),
+
+    /// Ends a whole session, its agent too; shows it and asks first
+    #[command(after_help = end::HELP)]
+    End(end::Options),
+
+    /// Lets go of what policy has frozen or throttled
+    #[command(after_help = thaw::HELP)]
+    Thaw(thaw::Options),
+
+    /// What is being done to processes, and what was: why, what was sent to whom, and what came of it
+    #[command(after_help = actions::HELP)]
+    Actions(actions::Options),
+
     /// Marks a process or a session as meant to stay: it is never an orphan again
     #[command(after_help = "\
 A plain number is the pid of a process of a session, or else the number of a session. If it is both, the process is
@@ -178,18 +194,22 @@ meant, and a note says so. `pid:N` and `session:N` leave no doubt.
 
 Examples:
   watchdogctl adopt 41231
-  watchdogctl adopt session:3")]
+  watchdogctl adopt session:3
+  watchdogctl adopt 41231 --undo")]
     Adopt {
         /// A pid, a session's number, `pid:N` or `session:N`
         #[arg(value_name = "PID|SESSION")]
         target: Target,
+        /// Takes it back: it may be found an orphan again
+        #[arg(long)]
+        undo: bool,
     },
 
     /// Why a process or a session died, or why it was found
     #[command(after_help = "\
 Of the dead: exit code or signal and who sent it, the OOM killer and who held the memory, a full V8 heap, peak and growth,
-the host's memory then, and what died within a second. Of the living: what was found, with the evidence. A plain number is
-a pid, or else the number of a session, as in `adopt`. The daemon remembers a bounded number of deaths.
+the host's memory then, and what died within a second. Of the living: what was found, with the evidence. Of both: what
+agent-watchdog did to them. A plain number is a pid, or else the number of a session, as in `adopt`. The daemon remembers a bounded number of deaths.
 
 Examples:
   watchdogctl explain 41231
@@ -244,7 +264,8 @@ Examples:
     },
 }
 
-fn session(text: &str) -> Result<u64, String> {
+/// A session by its number.
+pub(super) fn session(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Target::Session(id)) => Ok(id),
         Ok(Target::Number(id)) => Ok(u64::from(id)),
@@ -281,3 +302,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 #[path = "cli_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "cli_act_tests.rs"]
+mod act_tests;

@@ -2,7 +2,7 @@ use super::*;
 use clap::CommandFactory;
 use rstest::rstest;
 
-fn help(arguments: &[&str]) -> String {
+pub(super) fn help(arguments: &[&str]) -> String {
     let arguments = std::iter::once(&"watchdogctl").chain(arguments).chain(std::iter::once(&"--help"));
     Cli::try_parse_from(arguments).unwrap_err().to_string()
 }
@@ -62,6 +62,10 @@ fn help_of_the_whole() {
       plan        How many agents fit, what heap each gets, when a leak ends it, and what is in the way; works without a daemon
       hook        What an agent runs before and after its subagents: asks the gate, and tells the daemon
       statusline  One short line: agents, memory, what is free, findings; for a status line or a prompt
+      reap        Ends what dead agents left behind: all of it, or what is named; shows it and asks first
+      end         Ends a whole session, its agent too; shows it and asks first
+      thaw        Lets go of what policy has frozen or throttled
+      actions     What is being done to processes, and what was: why, what was sent to whom, and what came of it
       adopt       Marks a process or a session as meant to stay: it is never an orphan again
       explain     Why a process or a session died, or why it was found
       replay      Runs the engine over a recording of `watchdogd --record`, and shows what it finds; needs no daemon
@@ -176,7 +180,7 @@ fn help_of_findings() {
 
 #[test]
 fn help_of_adopt() {
-    insta::assert_snapshot!(help(&["adopt"]), @r"
+    insta::assert_snapshot!(help(&["adopt"]), @"
     Marks a process or a session as meant to stay: it is never an orphan again
 
     Usage: watchdogctl adopt [OPTIONS] <PID|SESSION>
@@ -186,6 +190,7 @@ fn help_of_adopt() {
 
     Options:
           --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --undo           Takes it back: it may be found an orphan again
           --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
       -h, --help           Print help
 
@@ -195,6 +200,7 @@ fn help_of_adopt() {
     Examples:
       watchdogctl adopt 41231
       watchdogctl adopt session:3
+      watchdogctl adopt 41231 --undo
     ");
 }
 

@@ -6,6 +6,7 @@ use super::adopt::Target;
 use super::client::{Answer, Client};
 use super::failure::Failure;
 use super::output::{Output, complain};
+use super::receipt;
 use super::show::{Ink, Screen, age, count, evidence_lines, span, visible};
 use crate::api::{Death, Explanation};
 
@@ -17,12 +18,12 @@ const LISTED: usize = 20;
 const SAID: [&str; 8] = ["summary", "started_at", "pid", "start_time", "session", "profile", "name", "died_with_count"];
 
 pub(super) async fn run(client: &Client, target: Target, output: &mut Output<'_>) -> Result<(), Failure> {
-    let answer = match target {
-        Target::Pid(pid) => of_process(client, pid).await?,
-        Target::Session(id) => of_session(client, id).await?,
+    let (pid, answer) = match target {
+        Target::Pid(pid) => (Some(pid), of_process(client, pid).await?),
+        Target::Session(id) => (None, of_session(client, id).await?),
         Target::Number(number) => of_number(client, number).await?,
     };
-    output.show(&answer.text, |screen| render(&answer.document, screen))
+    output.show(&answer.text, |screen| render(&answer.document, pid, screen))
 }
 
 async fn of_process(client: &Client, pid: u32) -> Result<Answer<Explanation>, Failure> {
@@ -33,8 +34,9 @@ async fn of_session(client: &Client, id: u64) -> Result<Answer<Explanation>, Fai
     client.get(&format!("/v1/explain?session={id}")).await
 }
 
-/// What a plain number means: a process that is known, alive or dead, or else a session. As `adopt` does it.
-async fn of_number(client: &Client, number: u32) -> Result<Answer<Explanation>, Failure> {
+/// What a plain number means: a process that is known, alive or dead, or else a session. As `adopt` does it. The pid comes
+/// with it, if it is one.
+async fn of_number(client: &Client, number: u32) -> Result<(Option<u32>, Answer<Explanation>), Failure> {
     match of_process(client, number).await {
         Ok(process) => {
             if of_session(client, number.into()).await.is_ok() {
@@ -43,20 +45,20 @@ async fn of_number(client: &Client, number: u32) -> Result<Answer<Explanation>, 
                      `session:{number}` names the session.\n"
                 ));
             }
-            Ok(process)
+            Ok((Some(number), process))
         }
         Err(Failure::Unknown(_)) => match of_session(client, number.into()).await {
             Err(Failure::Unknown(_)) => Err(Failure::No(format!(
                 "nothing is known of {number}, neither as a process nor as a session: it was in no session, or it ended too \
                  long ago\n`watchdogctl tree` lists those that live."
             ))),
-            other => other,
+            other => Ok((None, other?)),
         },
         Err(other) => Err(other),
     }
 }
 
-fn render(explanation: &Explanation, screen: &Screen) -> String {
+fn render(explanation: &Explanation, pid: Option<u32>, screen: &Screen) -> String {
     let mut out = screen.fold(&visible(&explanation.summary));
     out.push('\n');
     let told = match (&explanation.process, explanation.deaths.as_slice()) {
@@ -84,6 +86,10 @@ fn render(explanation: &Explanation, screen: &Screen) -> String {
         out.push_str(&format!("\nfinding {}: {kind}, {severity}, {state}\n", finding.id));
         out.push_str(&format!("{:INDENT$}{}\n", "", visible(&finding.summary)));
         out.push_str(&evidence_lines(&finding.evidence, INDENT, screen));
+    }
+    for receipt in &explanation.receipts {
+        out.push('\n');
+        out.push_str(&receipt::about(receipt, pid, LISTED, screen));
     }
     out
 }

@@ -34,14 +34,14 @@ fn a_death_is_a_paragraph_and_its_numbers() {
     let death = death();
     let explanation =
         Explanation { summary: death.facts.summary.clone(), deaths: vec![death], ..Explanation::default() };
-    insta::assert_snapshot!(render(&explanation, &plain()));
+    insta::assert_snapshot!(render(&explanation, None, &plain()));
 }
 
 #[test]
 fn deaths_of_a_session_are_a_list() {
     let deaths = vec![death(); 22];
     let explanation = Explanation { summary: "Session 3 has ended.".into(), deaths, ..Explanation::default() };
-    let text = render(&explanation, &plain());
+    let text = render(&explanation, None, &plain());
     assert!(text.starts_with("Session 3 has ended.\n\ndeaths, the latest first\n"), "{text}");
     assert!(text.contains("  3m ago  41231  oom  server\\u{1b}[2J.js\n"), "{text}");
     assert!(text.ends_with("  and 2 others\n") && !text.contains('\u{1b}'), "{text}");
@@ -50,6 +50,21 @@ fn deaths_of_a_session_are_a_list() {
 #[test]
 fn the_paragraph_is_folded_on_a_terminal_only() {
     let explanation = Explanation { summary: "one two three four".into(), ..Explanation::default() };
-    assert_eq!(render(&explanation, &narrow(10)), "one two\nthree four\n");
-    assert_eq!(render(&explanation, &plain()), "one two three four\n");
+    assert_eq!(render(&explanation, None, &narrow(10)), "one two\nthree four\n");
+    assert_eq!(render(&explanation, None, &plain()), "one two three four\n");
+}
+
+#[test]
+fn what_agent_watchdog_did_to_a_process_is_told() {
+    let (summary, receipts) = ("sh (pid 41240) was ended.".to_owned(), vec![receipt::tests::receipt()]);
+    let explanation = Explanation { summary, receipts, ..Explanation::default() };
+    insta::assert_snapshot!(render(&explanation, Some(41_240), &plain()), @"
+    sh (pid 41240) was ended.
+
+    agent-watchdog, action 7 (terminate, by uid 1000, 3m ago): 2 helpers outlived claude-code (pid 41230)
+      sh (pid 41240): TERM, from 2026-01-02 11:57:00.100; gone after 0.12s; it held 4.0 MiB
+      done: 2 processes ended after 10s, 84 MiB freed
+    ");
+    let text = render(&explanation, None, &plain());
+    assert!(text.contains("(pid 41241)") && !text.contains('\u{1b}'), "{text}");
 }

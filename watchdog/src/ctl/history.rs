@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use super::client::{self, Client};
 use super::failure::Failure;
 use super::output::{Output, complain};
+use super::receipt;
 use super::show::{Ink, Screen, clock, count, safe_json, size, visible};
-use crate::api::{FindingRecord, HostRecord, OomRecord, Past, Record, SessionSummary, Severity};
+use crate::api::{ActionRecord, FindingRecord, HostRecord, OomRecord, Past, Record, SessionSummary, Severity};
 use crate::engine::view::Viewer;
 use crate::history::{self, Found, ReadError, Selection};
 
@@ -211,6 +212,9 @@ fn describe(what: &Past) -> (&'static str, Option<u64>, String) {
         Past::Oom(OomRecord { pid, session, comm, .. }) => {
             let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
             ("oom", *session, format!("the OOM killer took {comm}{pid}"))
+        }
+        Past::Action(ActionRecord { session, receipt: Some(receipt), .. }) => {
+            ("action", *session, receipt::line(receipt))
         }
         Past::Action(action) => {
             let pids: Vec<String> = action.pids.iter().map(ToString::to_string).collect();

@@ -42,6 +42,10 @@ fn all() -> Vec<String> {
         record(json!({"type": "death", "session": 3, "pid": 9, "summary": "node (9) was killed by SIGKILL"})),
         record(json!({"type": "death", "session": 3, "pid": 10, "comm": "node", "cause": "heap_limit"})),
         record(json!({"type": "action", "action": "adopt", "pids": [5, 6], "session": null, "asked_by_uid": 1000})),
+        record(json!({
+            "type": "action", "action": "terminate", "pids": [41241], "session": 3, "asked_by_uid": null,
+            "receipt": receipt::tests::receipt(),
+        })),
         session(json!({
             "type": "session_ended", "ended_at": "2026-01-02T11:00:00Z", "peak_memory_bytes": 2_u64 << 30,
             "largest_process_peak_bytes": 1_u64 << 30, "helpers": 12,
@@ -73,6 +77,7 @@ fn each_record_is_a_line_and_the_host_is_shown_when_it_was_short() {
     2026-01-02 11:59:58.250  death            session 3    node (9) was killed by SIGKILL
     2026-01-02 11:59:58.250  death            session 3    node (pid 10) died: heap limit
     2026-01-02 11:59:58.250  action           -            adopt 5, 6, asked for by uid 1000
+    2026-01-02 11:59:58.250  action           session 3    #7 terminate a\u{1b}[2J.js (pid 41241), sh (pid 41240): done: 2 processes ended after 10s, 84 MiB freed
     2026-01-02 11:59:58.250  session_ended    session 3    claude-code of user u\u{1b}: 12 helpers, at most 2.0 GiB together, 1.0 GiB in one process
     2026-01-02 11:59:58.250  daemon_stopped   -
     2026-01-02 11:59:58.250  unknown          -            written by another version
@@ -89,7 +94,7 @@ fn every_look_at_the_host_is_shown_on_request() {
 
 #[test]
 fn json_is_one_document_with_every_record() {
-    let records = &all()[..13];
+    let records = &all()[..14];
     let document: Value = serde_json::from_str(&page(true, false, records)).unwrap();
     let given: Vec<Value> = records.iter().map(|record| serde_json::from_str(record).unwrap()).collect();
     assert_eq!(document["records"], Value::from(given));

@@ -3,11 +3,14 @@
 //! [`cli`] reads the command line, each command has a file of its own, [`client`] asks the daemon, [`show`] makes text
 //! of the answer, and [`failure`] says what went wrong and with which exit code.
 
+mod act;
+mod actions;
 mod adopt;
 mod cli;
 mod client;
 mod config;
 mod doctor;
+mod end;
 mod events;
 mod explain;
 mod failure;
@@ -19,10 +22,13 @@ mod output;
 mod plan;
 mod postmortem;
 mod queue;
+mod reap;
+mod receipt;
 mod replay;
 mod show;
 mod status;
 mod statusline;
+mod thaw;
 mod tree;
 
 use std::process::ExitCode;
@@ -76,7 +82,11 @@ fn run(cli: &Cli, output: &mut Output<'_>) -> Result<ExitCode, Failure> {
         Command::Hook(hook) => hook::run(client, hook, output)?,
         Command::Statusline => statusline::run(client, output)?,
         Command::Launch(options) => return Ok(launch::run(&client, cli.json, options)),
-        Command::Adopt { target } => wait(adopt::run(&client, *target, output))?,
+        Command::Reap(options) => return wait(reap::run(&client, options, output)),
+        Command::End(options) => return wait(end::run(&client, options, output)),
+        Command::Thaw(options) => wait(thaw::run(&client, options, output))?,
+        Command::Actions(options) => wait(actions::run(&client, options, output))?,
+        Command::Adopt { target, undo } => wait(adopt::run(&client, *target, *undo, output))?,
         Command::Explain { target } => wait(explain::run(&client, *target, output))?,
         Command::Doctor => return wait(doctor::run(&client, crate::host::capability::probe(), output)),
         Command::Config(ConfigCommand::Check { file }) => return config::check(file, output),

@@ -111,8 +111,16 @@ impl Chronicle {
         self.history.write(naming.moment(now), None, Past::Host(record));
     }
 
-    /// Writes down that processes were adopted.
-    pub(super) fn adopted(&self, viewer: Viewer, subject: Subject, pids: &[u32], owner: Option<Uid>, moment: String) {
+    /// Writes down that processes were adopted, or are no more.
+    pub(super) fn adopted(
+        &self,
+        what: &str,
+        viewer: Viewer,
+        subject: Subject,
+        pids: &[u32],
+        owner: Option<Uid>,
+        moment: String,
+    ) {
         let asked_by_uid = match viewer {
             Viewer::Root => Uid::ROOT.0,
             Viewer::User(uid) => uid.0,
@@ -122,7 +130,7 @@ impl Chronicle {
             Subject::Pid(_) => None,
         };
         let action = ActionRecord {
-            action: "adopt".to_owned(),
+            action: what.to_owned(),
             pids: pids.to_vec(),
             session,
             asked_by_uid: Some(asked_by_uid),

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
+use super::act_api;
 use super::door::{Door, Sizes};
 use super::gate_api::{self, Peer};
 use super::historian::Origin;
@@ -22,15 +23,14 @@ use super::http::{self, Refusal, json};
 use super::lines::Lines;
 use super::metrics::{DOOR_CONTROL, Metrics};
 use super::past;
-use super::request::{AdoptError, Asker, NoAnswer, Request};
+use super::request::{Asker, NoAnswer, Request};
 use super::since;
-use crate::api::Subject;
 use crate::engine::deaths;
 use crate::engine::id::{Pid, SessionId, Uid};
 use crate::engine::view::Viewer;
 use crate::host::pinned::Pinned;
 
-/// Most bytes of a request's body. The longest that there is names a command.
+/// Most bytes of a request's body. The longest that there is names a command, but for those that have a bound of their own.
 const BODY: usize = 64 * 1024;
 /// How long to leave the listener alone after it failed, which is to say, when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -45,6 +45,7 @@ const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 const PATHS: &str = "GET /v1/status, GET /v1/tree[?session=ID], GET /v1/findings[?all=true], \
 GET /v1/explain?pid=N|session=N, GET /v1/events[?since=30s][&follow=true], \
 GET /v1/history[?since=24h][&session=ID], GET /v1/postmortem[?boot=-1], POST /v1/adopt, \
+POST /v1/reap, POST /v1/end, POST /v1/thaw, GET /v1/actions[?id=N], \
 POST /v1/launch, GET /v1/queue, POST /v1/queue/cancel, POST /v1/subagent, GET /v1/openapi.json";
 
 /// Why there is no control socket.
@@ -178,7 +179,8 @@ fn no_room() -> String {
 }
 
 /// Every route with its method; the OpenAPI document holds the same.
-fn routes() -> [(&'static str, &'static str, MethodRouter<Asker>); 13] {
+fn routes() -> [(&'static str, &'static str, MethodRouter<Asker>); 17] {
+    let longer = || DefaultBodyLimit::max(act_api::BODY);
     [
         ("get", "/v1/status", get(status)),
         ("get", "/v1/tree", get(tree)),
@@ -187,7 +189,11 @@ fn routes() -> [(&'static str, &'static str, MethodRouter<Asker>); 13] {
         ("get", "/v1/explain", get(explain)),
         ("get", "/v1/history", get(past::history)),
         ("get", "/v1/postmortem", get(past::postmortem)),
-        ("post", "/v1/adopt", post(adopt)),
+        ("post", "/v1/adopt", post(act_api::adopt)),
+        ("post", "/v1/reap", post(act_api::reap).layer(longer())),
+        ("post", "/v1/end", post(act_api::end).layer(longer())),
+        ("post", "/v1/thaw", post(act_api::thaw)),
+        ("get", "/v1/actions", get(act_api::actions)),
         ("post", gate_api::LAUNCH, post(gate_api::launch)),
         ("get", "/v1/queue", get(gate_api::queue)),
         ("post", "/v1/queue/cancel", post(gate_api::cancel)),
@@ -320,29 +326,9 @@ async fn explain(
     }
 }
 
-async fn adopt(
-    State(asker): State<Asker>,
-    Extension(viewer): Extension<Viewer>,
-    request: axum::extract::Request,
-) -> Answer {
-    let subject: Subject = http::read_json(request, r#"{"pid":123} or {"session":4}"#).await?;
-    let adopted = asker.ask(|reply| Request::Adopt(viewer, subject, reply)).await?;
-    Ok(json(&adopted?))
-}
-
 impl From<NoAnswer> for Refusal {
     fn from(error: NoAnswer) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-    }
-}
-
-impl From<AdoptError> for Refusal {
-    fn from(error: AdoptError) -> Self {
-        let status = match error {
-            AdoptError::NoProcess(_) | AdoptError::NoSession(_) => StatusCode::NOT_FOUND,
-            AdoptError::NotYours => StatusCode::FORBIDDEN,
-        };
-        Self::new(status, error.to_string())
     }
 }
 
@@ -369,3 +355,7 @@ mod openapi_schema;
 #[cfg(test)]
 #[path = "openapi_tests.rs"]
 mod openapi_tests;
+
+#[cfg(test)]
+#[path = "act_api_tests.rs"]
+mod act_api_tests;

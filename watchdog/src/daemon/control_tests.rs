@@ -1,7 +1,9 @@
 use super::*;
-use crate::api::{Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Tree};
+use crate::api::{
+    Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Subject, Tree,
+};
 use crate::daemon::journal::{Audience, Journal};
-use crate::daemon::request;
+use crate::daemon::request::{self, AdoptError};
 use crate::engine::effect::{Happening, JournalEntry};
 use crate::engine::id::BootTime;
 use crate::history::{Store, line};
@@ -116,10 +118,14 @@ fn answer(request: Request, journal: &mut Journal) {
         }
         Request::Events(viewer, since, reply) => reply.send(journal.read(viewer, since)).unwrap(),
         Request::Follow(viewer, since, reply) => drop(reply.send(journal.follow(viewer, since))),
-        Request::Adopt(_, Subject::Pid(1), reply) => reply.send(Ok(Adopted { pids: vec![1] })).unwrap(),
-        Request::Adopt(_, Subject::Pid(2), reply) => reply.send(Err(AdoptError::NotYours)).unwrap(),
-        Request::Adopt(_, Subject::Pid(pid), reply) => reply.send(Err(AdoptError::NoProcess(pid))).unwrap(),
-        Request::Adopt(_, Subject::Session(id), reply) => reply.send(Err(AdoptError::NoSession(id))).unwrap(),
+        Request::Adopt { subject, undo, reply, .. } => reply
+            .send(match subject {
+                Subject::Pid(1) => Ok(Adopted { pids: if undo { vec![1, 1] } else { vec![1] } }),
+                Subject::Pid(2) => Err(AdoptError::NotYours),
+                Subject::Pid(pid) => Err(AdoptError::NoProcess(pid)),
+                Subject::Session(id) => Err(AdoptError::NoSession(id)),
+            })
+            .unwrap(),
         Request::Ready(reply) => reply.send(true).unwrap(),
         other => panic!("nobody here answers {other:?}"),
     }
@@ -180,6 +186,9 @@ async fn a_request_that_makes_no_sense_is_refused_with_the_reason() {
         ("GET", "/v1/explain?session=7", "", 404, "a session 7"),
         ("POST", "/v1/adopt", "", 400, "pid"),
         ("POST", "/v1/adopt", "{\"pid\":-1}", 400, "pid"),
+        ("POST", "/v1/adopt", "{\"pid\":1,\"undoo\":true}", 400, "undoo"),
+        ("POST", "/v1/adopt", "{\"pid\":1,\"session\":1}", 400, "one process or one session"),
+        ("POST", "/v1/adopt", "{\"undo\":true}", 400, "one process or one session"),
         ("POST", "/v1/adopt", "{\"pid\":2}", 403, "another user"),
         ("POST", "/v1/adopt", "{\"pid\":3}", 404, "pid 3"),
         ("POST", "/v1/adopt", "{\"session\":4}", 404, "session 4"),
@@ -198,6 +207,8 @@ async fn adopting_names_the_processes() {
     let fixture = Fixture::start().await;
     let (status, adopted) = fixture.ask::<Adopted>("POST", "/v1/adopt", "{\"pid\":1}").await;
     assert_eq!((status, adopted.pids), (200, vec![1]));
+    let (status, adopted) = fixture.ask::<Adopted>("POST", "/v1/adopt", "{\"pid\":1,\"undo\":true}").await;
+    assert_eq!((status, adopted.pids), (200, vec![1, 1]), "it is another request");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The engine with what stands closest to it: it counts what the engine is told, writes the journal that it asks for, and
 //! answers requests. No input or output but two clocks and the names of users; what else the engine asks for is handed on.
 
+mod act;
 mod gate;
 
 use std::cell::RefCell;
@@ -15,13 +16,13 @@ use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
 use super::notify::Notifier;
 use super::recorder::Recorder;
-use super::request::{AdoptError, Reply, Request};
-use crate::api::{Adopted, Capability, Status, SubagentAnswer, Subject, Tracking};
+use super::request::{Reply, Request};
+use crate::api::{Capability, Status, SubagentAnswer, Tracking};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::gate::{GateRecord, Withdrawal};
-use crate::engine::id::{ActionId, BootTime, Pid, ProcessId, SessionId, Uid};
+use crate::engine::id::{ActionId, BootTime, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input, KernelEvent};
 use crate::engine::view::{Naming, Viewer};
 use crate::host::clock;
@@ -183,9 +184,16 @@ impl Core {
             }
             Request::Events(viewer, since, reply) => drop(reply.send(self.journal.read(viewer, since))),
             Request::Follow(viewer, since, reply) => drop(reply.send(self.journal.follow(viewer, since))),
-            Request::Adopt(viewer, subject, reply) => {
-                let adopted = self.adopt(now, viewer, subject, effects);
+            Request::Adopt { viewer, subject, undo, reply } => {
+                let adopted = self.adopt(now, viewer, subject, undo, effects);
                 drop(reply.send(adopted));
+            }
+            Request::Act { ask, dry_run, reply } => {
+                let planned = self.act(now, ask, dry_run, effects);
+                drop(reply.send(planned));
+            }
+            Request::Actions(viewer, reply) => {
+                drop(reply.send(self.with_naming(|engine, naming| engine.actions(viewer, naming))));
             }
             Request::Launch(launch, reply) => self.launch(now, launch, reply, effects),
             Request::Left(process, ticket) => {
@@ -312,40 +320,6 @@ impl Core {
             (Some(owner), _, _) => Audience::Owner(owner),
             (None, None, None) => Audience::Everyone,
             (None, _, _) => Audience::Root,
-        }
-    }
-
-    fn adopt(
-        &mut self,
-        now: BootTime,
-        viewer: Viewer,
-        subject: Subject,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Adopted, AdoptError> {
-        let processes = match subject {
-            Subject::Pid(pid) => vec![self.engine.process(Pid(pid)).ok_or(AdoptError::NoProcess(pid))?],
-            Subject::Session(session) => self.engine.members(SessionId(session)),
-        };
-        if let (Subject::Session(session), []) = (subject, processes.as_slice()) {
-            return Err(AdoptError::NoSession(session));
-        }
-        if !processes.iter().all(|process| self.may_act(viewer, *process)) {
-            return Err(AdoptError::NotYours);
-        }
-        for process in &processes {
-            self.tell(now, Input::Adopt(*process), effects);
-        }
-        let pids: Vec<u32> = processes.iter().map(|process| process.pid.0).collect();
-        let owner = processes.first().and_then(|process| self.engine.owner(*process));
-        let moment = self.with_naming(|_, naming| naming.moment(now));
-        self.chronicle.adopted(viewer, subject, &pids, owner, moment);
-        Ok(Adopted { pids })
-    }
-
-    fn may_act(&self, viewer: Viewer, process: ProcessId) -> bool {
-        match viewer {
-            Viewer::Root => true,
-            Viewer::User(uid) => self.engine.owner(process) == Some(uid),
         }
     }
 

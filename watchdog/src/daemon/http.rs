@@ -90,6 +90,10 @@ pub(super) async fn read_json<T: DeserializeOwned>(request: Request<Body>, expec
     let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()))
         .await
         .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))??;
+    // A list would be taken as well, its items as the members in their order: `[]` as a request with everything left out.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("expected {expected}: it is no JSON object")));
+    }
     serde_json::from_slice(&body)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("expected {expected}: {error}")))
 }

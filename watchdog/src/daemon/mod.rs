@@ -4,9 +4,10 @@
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`), those who wait for a launch (`clients`),
 //! and what has to be known after a restart (`run_file`, `peaks`). Five threads do what may block (`hands`), others
 //! write the history (`historian`, `chronicle`), tell others what was done (`notify`) and, where that is wished, record what
-//! the engine is told (`recorder`). The main thread serves clients (`control`, `gate_api`, `exposition`), who ask the engine's
-//! owner through a queue (`request`); it starts, reloads and ends everything (`lifecycle`).
+//! the engine is told (`recorder`). The main thread serves clients (`control`, `gate_api`, `act_api`, `exposition`), who ask
+//! the engine's owner through a queue (`request`); it starts, reloads and ends everything (`lifecycle`).
 
+mod act_api;
 mod chronicle;
 mod clients;
 mod control;

@@ -118,6 +118,8 @@ impl Server {
 
     async fn happen(&self, at: BootTime, input: Input) {
         self.happens.send((at, input)).await.unwrap();
+        // There is room for the next one when this one was taken: what is asked after this finds it done.
+        drop(self.happens.reserve().await.unwrap());
     }
 
     async fn open(&self, method: &str, target: &str, body: &str) -> UnixStream {
@@ -143,7 +145,11 @@ fn answered(answer: &str) -> Answered {
 }
 
 /// The owner of the engine.
-async fn own(mut core: Core, mut inbox: mpsc::Receiver<Request>, mut told: mpsc::Receiver<(BootTime, Input)>) {
+pub(super) async fn own(
+    mut core: Core,
+    mut inbox: mpsc::Receiver<Request>,
+    mut told: mpsc::Receiver<(BootTime, Input)>,
+) {
     loop {
         let mut effects = Vec::new();
         tokio::select! {
@@ -264,7 +270,16 @@ fn what_the_server_answers_is_what_the_document_promises() {
         told(&asked("get", &format!("/v1/explain?pid={}", AGENT.pid), "").await, "killed");
         asked("get", &format!("/v1/explain?pid={}", own.pid), "").await;
         told(&asked("post", "/v1/adopt", &format!("{{\"pid\":{}}}", own.pid)).await, &own.pid.to_string());
+        told(&asked("post", "/v1/adopt", &format!("{{\"pid\":{},\"undo\":true}}", own.pid)).await, "pids");
         told(&asked("get", "/v1/postmortem", "").await, "\"killed\"");
+
+        // What is done.
+        told(&asked("post", "/v1/reap", r#"{"dry_run":true}"#).await, "planned");
+        told(&asked("post", "/v1/reap", "{}").await, "running");
+        told(&asked("post", "/v1/end", r#"{"session":1,"dry_run":true}"#).await, "planned");
+        asked("post", "/v1/thaw", "{}").await;
+        told(&asked("get", "/v1/actions", "").await, "terminate");
+        told(&asked("get", &format!("/v1/explain?pid={}", CHILD.pid), "").await, "receipts");
         asked("get", "/v1/openapi.json", "").await;
         let mut history = String::new();
         for _ in 0..100 {
@@ -288,6 +303,13 @@ fn what_the_server_answers_is_what_the_document_promises() {
             ("get", "/v1/postmortem?boot=-9", "", 404),
             ("post", "/v1/adopt", "", 400),
             ("post", "/v1/adopt", "{\"pid\":1}", 404),
+            ("post", "/v1/reap", "[]", 400),
+            ("post", "/v1/reap", "{\"subjects\":[{\"pid\":1}]}", 404),
+            ("post", "/v1/end", "{}", 400),
+            ("post", "/v1/end", "{\"session\":99}", 404),
+            ("post", "/v1/thaw", "{\"subjects\":[{\"pid\":1}]}", 404),
+            ("get", "/v1/actions?id=99", "", 404),
+            ("get", "/v1/actions?id=x", "", 400),
             ("post", "/v1/launch", "{}", 400),
             ("post", "/v1/launch", "{\"path\":\"/x\",\"profile\":\"none\"}", 404),
             ("post", "/v1/launch", "{\"path\":\"/x\",\"pid\":1,\"start_time\":0}", 403),

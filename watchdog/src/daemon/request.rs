@@ -10,8 +10,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::clients::Ticket;
 use super::journal::Feed;
 use super::metrics::Scrape;
-use crate::api::{self, Adopted, Cancelled, Explanation, Findings, Queue, Status, SubagentAnswer, Tree};
+use crate::api::{
+    self, Actions, Adopted, Cancelled, Explanation, Findings, Planned, Queue, Status, SubagentAnswer, Tree,
+};
 use crate::config::Config;
+use crate::engine::act::{Ask, AskError};
 use crate::engine::deaths::Subject;
 use crate::engine::gate::{Launch, Subagent};
 use crate::engine::id::{BootTime, ProcessId};
@@ -47,8 +50,28 @@ pub(super) enum Request {
     Events(Viewer, Option<BootTime>, Reply<VecDeque<Bytes>>),
     /// Events since a moment and those to come, or only those.
     Follow(Viewer, Option<BootTime>, Reply<Feed>),
-    /// A person says that processes are meant to stay.
-    Adopt(Viewer, api::Subject, Reply<Result<Adopted, AdoptError>>),
+    /// A person says that processes are meant to stay, or that they are no more.
+    Adopt {
+        /// Who says it.
+        viewer: Viewer,
+        /// Of whom.
+        subject: api::Subject,
+        /// That they are no more.
+        undo: bool,
+        /// Where the answer goes.
+        reply: Reply<Result<Adopted, AdoptError>>,
+    },
+    /// Somebody asks for something to be done to processes.
+    Act {
+        /// Who, and for what.
+        ask: Ask,
+        /// It is only to be said what that comes to.
+        dry_run: bool,
+        /// Where the answer goes.
+        reply: Reply<Result<Planned, AskError>>,
+    },
+    /// What is done to processes, and what was.
+    Actions(Viewer, Reply<Actions>),
     /// A process asks to be launched.
     Launch(Box<Launch>, Reply<Result<Ticket, NoProfile>>),
     /// Who asked for a launch with this ticket has gone.
@@ -84,7 +107,7 @@ pub(super) enum AdoptError {
     #[error("session {0} has no living process: `watchdogctl tree` lists those that have")]
     NoSession(u64),
     /// It is somebody else's.
-    #[error("that belongs to another user: only its owner and root may adopt it")]
+    #[error("that belongs to another user: only its owner and root may say whether it is to stay")]
     NotYours,
 }
 

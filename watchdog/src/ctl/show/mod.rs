@@ -11,7 +11,7 @@ pub(super) use escape::{json as safe_json, visible};
 pub(super) use evidence::{lines as evidence_lines, pairs as evidence_pairs};
 pub(super) use screen::{Ink, Screen};
 pub(super) use table::{Cell, Column, Table, cut};
-pub(super) use units::{age, clock, count, size, span};
+pub(super) use units::{age, clock, count, seconds, size, span};
 
 use crate::units;
 

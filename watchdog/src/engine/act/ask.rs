@@ -23,6 +23,9 @@ pub struct Ask {
     pub uid: Uid,
     /// For what.
     pub what: What,
+    /// Whom the asker was shown: nobody else is touched. `None` where nobody was asked.
+    #[serde(default)]
+    pub expect: Option<BTreeSet<ProcessId>>,
 }
 
 /// What somebody asks for.
@@ -63,7 +66,9 @@ pub enum AskError {
 }
 
 /// Said of a process that the asker may not decide about.
-const ANOTHERS: &str = "it belongs to another user";
+pub(super) const ANOTHERS: &str = "it belongs to another user";
+/// Said of a process that the asker was not shown.
+const NOT_SHOWN: &str = "it came after you were asked";
 
 impl Engine {
     /// What a request comes to, group by group. Nothing is done.
@@ -90,7 +95,8 @@ impl Engine {
         if !plans.is_empty() && plans.iter().all(all_anothers) {
             return Err(AskError::NotYours);
         }
-        Ok(plans)
+        let Some(expect) = &ask.expect else { return Ok(plans) };
+        Ok(plans.into_iter().map(|plan| self.only_shown(expect, plan)).collect())
     }
 
     /// The actions that a request to let go is about.
@@ -235,6 +241,20 @@ impl Engine {
             std::mem::take(&mut plan.chosen.targets).into_iter().partition(|target| self.is_of(target.process, uid));
         plan.chosen.targets = own;
         plan.chosen.spared.extend(anothers.into_iter().map(|target| (target.process, ANOTHERS.to_owned())));
+        plan
+    }
+
+    /// Leaves alone whom the asker was not shown, and what those who were shown have forked since.
+    fn only_shown(&self, expect: &BTreeSet<ProcessId>, mut plan: Plan) -> Plan {
+        let (shown, mut others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut plan.chosen.targets).into_iter().partition(|target| expect.contains(&target.process));
+        let below = self.subtree(shown.iter().map(|target| target.process)).into_iter();
+        let known: BTreeSet<ProcessId> = plan.chosen.spared.iter().map(|(process, _)| *process).collect();
+        let here = |id: &ProcessId| shown.iter().chain(&others).any(|target| target.process == *id);
+        let new: Vec<ProcessId> = below.filter(|id| !known.contains(id) && !here(id)).collect();
+        others.extend(self.choose(new, plan.grounds).targets);
+        plan.chosen.spared.extend(others.into_iter().map(|target| (target.process, NOT_SHOWN.to_owned())));
+        plan.chosen.targets = shown;
         plan
     }
 }

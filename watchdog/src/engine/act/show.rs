@@ -1,21 +1,58 @@
 //! Actions as they are shown: receipts.
 
+use std::time::Duration;
+
+use super::ask::ANOTHERS;
 use super::run::{Plan, Running, Stage};
 use super::{Answer, Blow, Decided, Target};
-use crate::api::{ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
+use crate::api::{ActionKind, ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
 use crate::engine::Engine;
-use crate::engine::id::{ActionId, BootTime, ProcessId, Uid};
+use crate::engine::id::{ActionId, BootTime, ProcessId, SessionId, Uid};
+use crate::engine::process::Process;
 use crate::engine::view::{Naming, Viewer};
 
 impl Engine {
     /// `GET /v1/actions`
     #[must_use]
     pub fn actions(&self, viewer: Viewer, naming: &Naming<'_>) -> Actions {
+        Actions { actions: self.actions_that(viewer, naming, |_| true) }
+    }
+
+    /// The receipts of whatever concerned this process, the latest first.
+    #[must_use]
+    pub fn actions_on(&self, viewer: Viewer, naming: &Naming<'_>, process: ProcessId) -> Vec<Receipt> {
+        let mut about = self.actions_that(viewer, naming, |running| {
+            running.action.targets.iter().any(|target| target.process == process)
+                || running.spared.contains_key(&process)
+        });
+        about.reverse();
+        about
+    }
+
+    /// The receipts of what concerned this session, the latest first.
+    #[must_use]
+    pub fn actions_in(&self, viewer: Viewer, naming: &Naming<'_>, session: SessionId) -> Vec<Receipt> {
+        let mut about = self.actions_that(viewer, naming, |running| running.action.session == Some(session));
+        about.reverse();
+        about
+    }
+
+    fn actions_that(&self, viewer: Viewer, naming: &Naming<'_>, wanted: impl Fn(&Running) -> bool) -> Vec<Receipt> {
         let all = self.acts.over.iter().chain(self.acts.running.values());
-        let seen = all.filter(|running| viewer.sees(running.action.owner));
-        let mut actions: Vec<Receipt> = seen.map(|running| self.shown_action(running, naming)).collect();
+        let asked = |running: &Running| matches!(running.action.by, Decided::Person(uid) if viewer.sees(uid));
+        let seen = all.filter(|running| viewer.sees(running.action.owner) || asked(running));
+        let mut actions: Vec<Receipt> =
+            seen.filter(|running| wanted(running)).map(|running| self.shown_action(running, naming)).collect();
         actions.sort_by_key(|receipt| receipt.id);
-        Actions { actions }
+        actions
+    }
+
+    /// The last action in which something was sent to this process, before it died.
+    pub(in crate::engine) fn action_that_ended(&self, process: ProcessId) -> Option<ActionId> {
+        let all = self.acts.over.iter().chain(self.acts.running.values());
+        let sent =
+            all.filter(|running| running.action.kind == ActionKind::Terminate && running.dealt.contains_key(&process));
+        sent.map(|running| running.action.id).max()
     }
 
     /// The receipt of an action, as far as it has come, and whose it is.
@@ -23,6 +60,12 @@ impl Engine {
     pub fn receipt(&self, id: ActionId, naming: &Naming<'_>) -> Option<(Uid, Receipt)> {
         let running = self.acts.get(id)?;
         Some((running.action.owner, self.shown_action(running, naming)))
+    }
+
+    /// How long a process has to end after SIGTERM before it gets SIGKILL.
+    #[must_use]
+    pub fn kill_after(&self) -> Duration {
+        self.config.actions.kill_after
     }
 
     /// What would be done.
@@ -97,7 +140,8 @@ impl Engine {
             .map(|(id, because)| Spared {
                 pid: id.pid.0,
                 start_time: id.start_time.0,
-                name: self.table.get(id).map_or_else(String::new, |process| process.label()),
+                // What another user runs is not the asker's to know.
+                name: self.table.get(id).filter(|_| because != ANOTHERS).map_or_else(String::new, Process::label),
                 because: because.to_owned(),
             })
             .collect()

@@ -70,6 +70,7 @@ impl Engine {
             session: session.and_then(|id| self.sessions.get(id)).map(|session| self.brief(session, viewer, naming)),
             deaths,
             findings: findings.into_iter().map(|finding| crate::engine::view::shown_finding(finding, naming)).collect(),
+            receipts: self.actions_on(viewer, naming, who),
         })
     }
 
@@ -100,6 +101,7 @@ impl Engine {
             session: brief,
             deaths,
             findings: findings.into_iter().map(|finding| crate::engine::view::shown_finding(finding, naming)).collect(),
+            receipts: self.actions_in(viewer, naming, id),
         })
     }
 

@@ -25,7 +25,7 @@ use super::id::{BootTime, ProcessId, SessionId};
 use super::input::ExitStatus;
 use super::view::Viewer;
 use super::{Engine, Step};
-use crate::api::{Cause, Companion, DeathFacts, MemoryThen};
+use crate::api::{Cause, Companion, DeathFacts, MemoryThen, Relation, Sender};
 
 pub use self::explain::Subject;
 
@@ -195,7 +195,7 @@ impl Engine {
             signal: dead.status.and_then(ExitStatus::signal),
             cause: if child.is_some() { Cause::PassedOn } else { judged.cause },
             summary: String::new(),
-            sender: judged.signal.map(|note| note.sender(dead.at)),
+            sender: judged.signal.map(|note| self.sender(note, dead)),
             origin: judged.signal.and_then(|note| note.origin.as_ref()).map(|note| note.sender(dead.at)),
             oom: choice.map(|choice| choice.told(dead.peak)),
             heap: judged.heap,
@@ -205,6 +205,13 @@ impl Engine {
             died_with,
             died_with_count,
         }
+    }
+
+    /// Who sent a signal; of the watchdog's own, also why.
+    fn sender(&self, note: &signals::Note, dead: &Dead) -> Sender {
+        let by_us = note.relation == Relation::Watchdog;
+        let action = by_us.then(|| self.action_that_ended(dead.id)).flatten().map(|action| action.0);
+        Sender { action, ..note.sender(dead.at) }
     }
 
     /// The child whose end this exit code stands for: 128 and the number of its signal.

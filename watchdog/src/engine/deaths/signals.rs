@@ -46,6 +46,7 @@ impl Note {
             signal: self.signal,
             code: self.code,
             before_seconds: died.since(self.at).as_secs_f64(),
+            action: None,
         }
     }
 }

@@ -150,7 +150,10 @@ fn by(sender: &Sender, origin: Option<&Sender>) -> String {
     let pid = sender.pid;
     let direct = match sender.relation {
         Relation::Itself => "by itself".into(),
-        Relation::Watchdog => "by agent-watchdog".into(),
+        Relation::Watchdog => match sender.action {
+            Some(action) => format!("by agent-watchdog (action {action})"),
+            None => "by agent-watchdog".into(),
+        },
         Relation::Kernel => {
             "by the kernel: its terminal, or the leader of its session, went away, or somebody typed it".into()
         }

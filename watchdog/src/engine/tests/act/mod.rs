@@ -72,7 +72,7 @@ fn sent(receipt: &Receipt, process: ProcessId) -> Vec<(&str, &str)> {
 }
 
 fn ask(world: &mut World, uid: Uid, what: What) -> Result<(), AskError> {
-    let ask = Ask { uid, what };
+    let ask = Ask { uid, what, expect: None };
     let planned = world.engine.plan(&ask).map(drop);
     if planned.is_ok() {
         world.tell(Input::Ask(ask));

@@ -82,7 +82,7 @@ fn a_dry_run_names_the_same_and_does_nothing() {
     world.kill(agent);
     world.wait(SECOND);
 
-    let ask = Ask { uid: USER, what: What::Reap(Vec::new()) };
+    let ask = Ask { uid: USER, what: What::Reap(Vec::new()), expect: None };
     let plans = world.engine.plan(&ask).unwrap();
     let targets: Vec<ProcessId> = plans[0].chosen.targets.iter().map(|target| target.process).collect();
     assert!([node, sh, npm].iter().all(|process| targets.contains(process)), "{plans:#?}");

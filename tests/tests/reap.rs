@@ -1,0 +1,69 @@
+//! Given what a dead agent left, whoever asks for it is shown whom it concerns, and has it ended: that, and nothing else.
+
+use std::time::Instant;
+
+use serde_json::Value;
+use watchdog::api::FindingKind;
+use watchdog_tests::{Daemon, Look, ProcessId, Stage, is_alive, seconds};
+
+/// The session of orphans in which this process is.
+fn left_behind(look: &Look, process: ProcessId) -> Option<u64> {
+    let found = !look.open(FindingKind::Orphan).is_empty();
+    found.then(|| look.session_with(process).map(|session| session.id)).flatten()
+}
+
+fn pids(planned: &Value) -> Vec<u64> {
+    let actions = planned["actions"].as_array().into_iter().flatten();
+    let targets = actions.flat_map(|action| action["targets"].as_array().into_iter().flatten());
+    targets.filter_map(|target| target["pid"].as_u64()).collect()
+}
+
+#[test]
+fn what_was_left_behind_is_shown_then_ended_then_told() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ report wrapper fork [ report server hold ] hold ] hold");
+    let [wrapper, server] = ["wrapper", "server"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(1.0), "the tree", |look| look.process(server).map(drop));
+    stage.kill(agent);
+    let session = daemon.eventually(seconds(2.0), "orphans", |look| left_behind(look, server));
+    let named = format!("session:{session}");
+
+    let shown = daemon.ctl(&["reap", &named, "--dry-run"]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert_eq!(pids(&shown.json()), [u64::from(server.pid), u64::from(wrapper.pid)], "children first");
+    assert!(is_alive(server) && is_alive(wrapper), "nothing is done yet");
+
+    let refused = daemon.ctl(&["reap", &named]);
+    assert_eq!(refused.code, 2, "nobody was asked: {refused:?}");
+    assert!(is_alive(server) && is_alive(wrapper), "nothing is done yet");
+
+    let began = Instant::now();
+    let reaped = daemon.ctl(&["reap", &named, "--yes"]);
+    assert_eq!(reaped.code, 0, "{reaped:?}");
+    assert!(!is_alive(server) && !is_alive(wrapper), "{reaped:?}");
+    assert!(began.elapsed() < seconds(5.0), "{:?}", began.elapsed());
+    let planned = reaped.json();
+    assert_eq!(planned["actions"][0]["state"], "done", "{planned:#}");
+
+    let explained = daemon.ctl(&["explain", &format!("pid:{}", server.pid)]);
+    assert_eq!(explained.json()["receipts"][0]["id"], planned["actions"][0]["id"], "{explained:?}");
+}
+
+#[test]
+fn a_living_agents_helper_is_not_reaped_and_its_session_can_be_ended() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let agent = stage.agent("spawn helper [ report server hold ] hold");
+    let server = stage.reported("server");
+    let session = daemon.eventually(seconds(1.0), "the tree", |look| look.session_with(server).map(|one| one.id));
+
+    let spared = daemon.ctl(&["reap", &format!("pid:{}", server.pid), "--yes"]);
+    assert_eq!(spared.code, 1, "{spared:?}");
+    assert!(spared.stderr.contains("its agent lives"), "{spared:?}");
+    assert!(is_alive(server));
+
+    let ended = daemon.ctl(&["end", &session.to_string(), "--yes"]);
+    assert!(!is_alive(server) && !is_alive(agent), "{ended:?}");
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
