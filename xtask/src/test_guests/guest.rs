@@ -20,30 +20,38 @@ const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 psi=1";
 const LAST_LINES: usize = 50;
 
 /// How a kernel is booted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Boot {
     /// With BPF among its security modules, and all tests.
     WithLsm,
     /// Without, as most kernels are; and those tests only for which that makes a difference.
     WithoutLsm,
+    /// With systemd as PID 1, and the daemon as its unit runs it.
+    Systemd,
 }
 
 impl Boot {
-    /// The plan of this boot, as a file in the guest's `/guest`.
-    pub(crate) fn plan(self) -> &'static str {
+    /// The plan of this boot, as a file in the guest's `/guest`. systemd has a unit instead.
+    pub(crate) fn plan(self) -> Option<&'static str> {
         match self {
-            Self::WithLsm => "plan",
-            Self::WithoutLsm => "plan-without-lsm",
+            Self::WithLsm => Some("plan"),
+            Self::WithoutLsm => Some("plan-without-lsm"),
+            Self::Systemd => None,
         }
     }
 
     fn command_line(self) -> String {
         let modules = match self {
-            Self::WithLsm => "capability,bpf",
+            Self::WithLsm | Self::Systemd => "capability,bpf",
             Self::WithoutLsm => "capability",
         };
-        // What the kernel does not know goes into the environment of init.
-        format!("{KERNEL_COMMAND_LINE} lsm={modules} guest_plan={}", self.plan())
+        // What the kernel does not know goes into the environment of init. That of systemd tells the audit log of every system
+        // call that a sandbox refuses.
+        let init = self.plan().map_or_else(
+            || "systemd.unit=multi-user.target systemd.show_status=false SYSTEMD_LOG_SECCOMP=1".to_owned(),
+            |plan| format!("guest_plan={plan}"),
+        );
+        format!("{KERNEL_COMMAND_LINE} lsm={modules} {init}")
     }
 }
 
@@ -79,6 +87,7 @@ impl Guest {
         match boot {
             Boot::WithLsm => kernel.series().to_owned(),
             Boot::WithoutLsm => format!("{}-without-lsm", kernel.series()),
+            Boot::Systemd => format!("{}-systemd", kernel.series()),
         }
     }
 

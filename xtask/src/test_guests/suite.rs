@@ -39,8 +39,11 @@ const LSM_TESTS: (&str, &str) = ("kernel_live", "gate");
 /// and all of this one, from end to end.
 const LSM_BINARY: &str = "gate";
 
+/// The tests of the installed daemon, as systemd runs it: they have a guest of their own.
+const SYSTEMD_BINARY: &str = "systemd_unit";
+
 /// How long one test binary may take in a guest, in seconds.
-const TIMEOUT_SECONDS: u64 = 1_200;
+pub(super) const TIMEOUT_SECONDS: u64 = 1_200;
 
 /// What goes into the guests.
 pub(crate) struct Suite {
@@ -64,8 +67,11 @@ impl Test {
     /// Its line of the plan of this boot, if it is part of it.
     pub(crate) fn plan(&self, boot: Boot) -> Option<String> {
         let Self { name, executable, arguments } = self;
+        if (executable.name == SYSTEMD_BINARY) != (boot == Boot::Systemd) {
+            return None;
+        }
         let arguments = match boot {
-            Boot::WithLsm => arguments.join(" "),
+            Boot::WithLsm | Boot::Systemd => arguments.join(" "),
             Boot::WithoutLsm if executable.name == LSM_BINARY => arguments.join(" "),
             // Filters are alternatives, so the one that was asked for takes the place of this one.
             Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
@@ -79,11 +85,11 @@ impl Test {
     }
 }
 
-/// Builds tests and programs statically: a guest has no shared library.
+/// Builds programs and tests (those only which `boots` run) statically: a guest has no library of ours.
 ///
 /// # Errors
 /// When cargo fails.
-pub(crate) fn build(target: &Path, filter: Option<&str>) -> Result<Suite> {
+pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Result<Suite> {
     let build = |arguments: &[&str]| {
         let mut command = cargo();
         command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
@@ -92,7 +98,9 @@ pub(crate) fn build(target: &Path, filter: Option<&str>) -> Result<Suite> {
         executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
     };
     let programs: Vec<_> = build(&["build", "--bins"])?.into_iter().filter(|it| it.kind == Kind::Program).collect();
-    let built = build(&["test", "--no-run"])?;
+    let all = boots.iter().any(|boot| *boot != Boot::Systemd);
+    let built =
+        if all { build(&["test", "--no-run"])? } else { build(&["test", "--no-run", "--test", SYSTEMD_BINARY])? };
     let mut tests: Vec<_> = built.into_iter().filter_map(|executable| select(executable, filter)).collect();
     tests.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!tests.is_empty(), "no test binary was built for the guests");
@@ -133,6 +141,15 @@ mod tests {
         assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 1200 \n"));
         assert_eq!(plan("other", None, Boot::WithoutLsm), None);
         assert_eq!(plan("gate", None, Boot::WithoutLsm).as_deref(), Some("watchdog-gate 1200 \n"));
+    }
+
+    #[test]
+    fn the_installed_daemon_has_a_guest_to_itself() {
+        assert_eq!(plan(SYSTEMD_BINARY, None, Boot::Systemd).as_deref(), Some("watchdog-systemd_unit 1200 \n"));
+        for boot in [Boot::WithLsm, Boot::WithoutLsm] {
+            assert_eq!(plan(SYSTEMD_BINARY, None, boot), None);
+        }
+        assert_eq!(plan("other", None, Boot::Systemd), None);
     }
 
     #[test]

@@ -1,0 +1,226 @@
+//! Given the daemon as it is installed, started by systemd from the shipped unit and in its sandbox, when it does its work,
+//! then nothing of it is refused.
+//!
+//! Only in the guest whose PID 1 is systemd, one test after the other: they share the machine's one daemon.
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use watchdog::api::{Findings, Status, Tree};
+use watchdog_tests::{Look, MIB, ProcessId, Stage, get, poll, seconds};
+
+/// What the machine's daemon is told. Every stage's agent is one, and the gate knows a profile with a bound.
+const CONFIG: &str = r#"
+[tracking]
+built_in_profiles = false
+
+[orphans]
+grace = "1s"
+
+[[profile]]
+name = "bounded"
+exe = ["*/watchdog-test-*/agent-*"]
+max_memory = "128MiB"
+"#;
+
+const SOCKET: &str = "/run/agent-watchdog/control.sock";
+const UNIT: &str = "watchdogd.service";
+
+/// A user whom root's rights are needed for.
+const USER: u32 = 1000;
+
+/// The daemon that systemd runs.
+struct Installed;
+
+impl Installed {
+    /// It, once it has this configuration; `None` where it is not installed.
+    fn configured() -> Option<Self> {
+        if std::env::var_os("WATCHDOG_SYSTEMD").is_none() {
+            eprintln!("skipped: only in a guest of its own does systemd run the daemon");
+            return None;
+        }
+        let installed = Self;
+        installed.await_active();
+        std::fs::write("/etc/agent-watchdog/config.toml", CONFIG).expect("ConfigurationDirectory= has made it");
+        systemctl(&["restart", UNIT]);
+        installed.await_active();
+        Some(installed)
+    }
+
+    fn await_active(&self) {
+        let active = poll(seconds(10.0), || (property("ActiveState") == "active").then_some(()));
+        assert!(active.is_some(), "{}\n{}", systemctl(&["status", UNIT]), self.log());
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = get(Path::new(SOCKET), path).unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()));
+        assert_eq!(answer.status, 200, "GET {path}: {}", answer.body);
+        answer.json()
+    }
+
+    fn status(&self) -> Status {
+        serde_json::from_value(self.get("/v1/status")).expect("a status")
+    }
+
+    fn look(&self) -> Look {
+        let tree: Tree = serde_json::from_value(self.get("/v1/tree")).expect("a tree");
+        let findings: Findings = serde_json::from_value(self.get("/v1/findings?all=true")).expect("findings");
+        Look { tree, findings: findings.findings }
+    }
+
+    fn eventually<T>(&self, within: Duration, what: &str, mut seen: impl FnMut(&Look) -> Option<T>) -> T {
+        poll(within, || seen(&self.look()))
+            .unwrap_or_else(|| panic!("not within {within:?}: {what}\n{:#?}\n{}", self.look(), self.log()))
+    }
+
+    /// What the daemon has said, in all its runs.
+    fn log(&self) -> String {
+        journal(&["--unit", UNIT])
+    }
+
+    /// Asserts that neither the kernel nor the sandbox has refused the daemon anything.
+    fn was_refused_nothing(&self) {
+        let refused = refused_calls("watchdogd");
+        assert!(refused.is_empty(), "system calls that the unit refuses: {refused:#?}\n{}", self.log());
+        let log = self.log();
+        let complaints = ["not permitted", "denied", "Read-only file system", "EPERM", "EACCES", "EROFS"];
+        let complaint = log.lines().find(|line| complaints.iter().any(|complaint| line.contains(complaint)));
+        assert_eq!(complaint, None, "{log}");
+    }
+}
+
+/// `clone3`, in the words of the audit log. RestrictNamespaces= cannot look at its arguments and says that there is no such
+/// call, upon which every C library takes `clone`.
+const NO_CLONE3: &str = "arch=c000003e syscall=435 ";
+
+/// What the kernel's audit log tells of system calls of this program that a sandbox refused.
+fn refused_calls(comm: &str) -> Vec<String> {
+    // 1326 is a call that seccomp refused.
+    let log = journal(&["_AUDIT_TYPE=1326"]);
+    let of_program = |line: &&str| line.contains(&format!("comm=\"{comm}\"")) && !line.contains(NO_CLONE3);
+    log.lines().filter(of_program).map(str::to_owned).collect()
+}
+
+fn journal(matches: &[&str]) -> String {
+    run("journalctl", &["--sync"]);
+    run("journalctl", &[&["--no-pager", "--output=cat", "--all"], matches].concat())
+}
+
+fn systemctl(arguments: &[&str]) -> String {
+    run("systemctl", arguments)
+}
+
+/// What systemd says of the unit.
+fn property(name: &str) -> String {
+    systemctl(&["show", "--value", "--property", name, UNIT]).trim().to_owned()
+}
+
+/// What a program says: an exit status is only one more thing that it says.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("the guest has it");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// A line of a process's status.
+fn proc_status(pid: u32, name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line of this name");
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+#[test]
+fn the_daemon_runs_in_the_sandbox_of_its_unit_with_all_that_it_relies_on() {
+    let Some(installed) = Installed::configured() else { return };
+    let status = installed.status();
+    assert_eq!(property("MainPID"), status.pid.to_string());
+
+    let (bounding, effective) = (proc_status(status.pid, "CapBnd"), proc_status(status.pid, "CapEff"));
+    assert_eq!(bounding, effective, "root has what the unit leaves it");
+    // CAP_SYS_ADMIN, with which a sandbox is none.
+    let bits = u64::from_str_radix(&bounding, 16).expect("hexadecimal");
+    assert_eq!(bits >> 21 & 1, 0, "{bounding}");
+    assert_eq!((proc_status(status.pid, "NoNewPrivs"), proc_status(status.pid, "Seccomp")), ("1".into(), "2".into()));
+    // From inside: what ProtectSystem=strict leaves writable is what the unit names, and what the kernel serves.
+    let mounts = std::fs::read_to_string(format!("/proc/{}/mounts", status.pid)).expect("mounts");
+    let writable = |target: &str| {
+        let line = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some(target)).map(str::to_owned);
+        line.and_then(|line| line.split(' ').nth(3).map(|options| options.split(',').any(|option| option == "rw")))
+    };
+    assert_eq!(writable("/"), Some(false), "{mounts}");
+    for target in ["/run/agent-watchdog", "/var/lib/agent-watchdog", "/sys/fs/cgroup", "/sys/fs/bpf"] {
+        assert_eq!(writable(target), Some(true), "{target} in {mounts}");
+    }
+
+    assert!(status.tracking.kernel_events && !status.degraded, "{status:#?}\n{}", installed.log());
+    let off: Vec<_> = status.capabilities.iter().filter(|capability| !capability.on).collect();
+    assert!(off.is_empty(), "{off:#?}");
+    installed.was_refused_nothing();
+}
+
+/// The assertion that nothing was refused is worth something only if it can fail.
+#[test]
+fn a_call_that_a_sandbox_refuses_is_seen() {
+    if Installed::configured().is_none() {
+        return;
+    }
+    let unit = "[Service]\nType=oneshot\nSystemCallFilter=~uname\nSystemCallErrorNumber=EPERM\nExecStart=-/bin/uname\n";
+    std::fs::write("/run/systemd/system/refused.service", unit).expect("systemd reads units from there");
+    systemctl(&["daemon-reload"]);
+    systemctl(&["start", "refused.service"]);
+    let seen = poll(seconds(1.0), || (!refused_calls("uname").is_empty()).then_some(()));
+    assert!(seen.is_some(), "{}", journal(&[]));
+}
+
+#[test]
+fn a_session_of_another_user_gets_its_cgroup_with_its_limits() {
+    let Some(installed) = Installed::configured() else { return };
+    let mut stage = Stage::new();
+    let agent = launch(&mut stage, "report agent spawn helper [ report helper hold ] hold");
+    stage.reported("helper");
+    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", agent.pid)).expect("a cgroup");
+    let directory = Path::new("/sys/fs/cgroup").join(cgroup.trim().trim_start_matches("0::/"));
+    let limit = std::fs::read_to_string(directory.join("memory.max")).expect("a limit");
+    assert_eq!(limit.trim(), (128 * MIB).to_string(), "{}\n{}", directory.display(), installed.log());
+
+    stage.kill(agent);
+    stage.kill(stage.reported("helper"));
+    let removed = poll(seconds(5.0), || (!directory.exists()).then_some(()));
+    assert!(removed.is_some(), "{} is left behind\n{}", directory.display(), installed.log());
+    installed.was_refused_nothing();
+}
+
+/// Starts the stage's agent through the gate, as another user.
+fn launch(stage: &mut Stage, script: &str) -> ProcessId {
+    let agent = stage.directory().join(stage.agent_name());
+    let launch = format!("/usr/bin/watchdogctl launch -- {} {script}", agent.display());
+    stage.start("helper", &format!("uid {USER} program - [ {launch} ] wait"));
+    stage.reported("agent")
+}
+
+#[test]
+fn a_daemon_that_is_killed_is_started_again_and_knows_whose_helpers_were_forked_meanwhile() {
+    let Some(installed) = Installed::configured() else { return };
+    let mut stage = Stage::new();
+    let script = "report agent spawn helper [ await killed fork [ report late hold ] hold ] hold";
+    let agent = stage.start("helper", &format!("uid {USER} exec AGENT [ {script} ]"));
+    installed.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+
+    let killed = installed.status().pid;
+    run("busybox", &["kill", "-KILL", &killed.to_string()]);
+    stage.mark("killed");
+    let late = stage.reported("late");
+    let again = poll(seconds(10.0), || {
+        let pid = property("MainPID");
+        (property("ActiveState") == "active" && pid != killed.to_string()).then_some(())
+    });
+    assert!(again.is_some(), "{}", installed.log());
+    installed.eventually(seconds(2.0), "the helper that was forked meanwhile", |look| {
+        let session = look.session_with(late)?;
+        session.processes.iter().any(|process| process.pid == agent.pid).then_some(())
+    });
+    assert!(installed.status().tracking.kernel_events);
+    installed.was_refused_nothing();
+}
