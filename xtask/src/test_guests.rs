@@ -3,11 +3,11 @@
 //! Debian's kernel, an initramfs of busybox and the statically linked tests, QEMU without acceleration: what runs on a
 //! laptop runs the same on a CI machine that has no KVM. `tests/src/bin/guest-init.rs` is the guest's side.
 
-mod debian;
-mod guest;
-mod initramfs;
+pub(crate) mod debian;
+pub(crate) mod guest;
+pub(crate) mod initramfs;
 mod python;
-mod suite;
+pub(crate) mod suite;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,26 +51,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suite = suite::build(&work.join("build"), filter.as_deref())?;
     let root = work.join("root");
     let initramfs = work.join("initramfs");
-    initramfs::write(&suite, &root, &initramfs)?;
+    initramfs::write(&suite.contents(), &root, &initramfs)?;
     println!("{} test binaries for the guests, ready after {:.0?}", suite.tests.len(), started.elapsed());
 
     let guests: Vec<Guest> = kernels
         .iter()
         .zip(images)
         .flat_map(|(kernel, image)| boots(*kernel, &suite).map(move |boot| (*kernel, image.clone(), boot)))
-        .map(|(kernel, image, boot)| Guest {
-            kernel,
-            boot,
-            image,
-            initramfs: initramfs.clone(),
-            log: work.join(format!("{}.log", Guest::name(kernel, boot))),
-            timeout: Duration::from_secs(*timeout),
+        .map(|(kernel, image, boot)| {
+            let name = Guest::name_of(kernel, boot);
+            let log = work.join(format!("{name}.log"));
+            let (plan, timeout) = (boot.plan().to_owned(), Duration::from_secs(*timeout));
+            Guest { name, boot, plan, image, initramfs: initramfs.clone(), log, timeout }
         })
         .collect();
     // Guests of two processors, most of whose time one of each is idle: two cores are well used by two at once, and the
     // third, which has few tests, is soon done.
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run())).collect();
+        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run(|_| {}))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -79,12 +77,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut sum = Totals::default();
     for (guest, outcome) in guests.iter().zip(outcomes) {
-        let outcome = outcome.with_context(|| format!("guest {}", Guest::name(guest.kernel, guest.boot)))?;
+        let outcome = outcome.with_context(|| format!("guest {}", guest.name))?;
         sum += outcome.report(guest);
     }
     if *keep {
         for guest in &guests {
-            println!("boot {} again: {:?}", Guest::name(guest.kernel, guest.boot), guest.command());
+            println!("boot {} again: {:?}", guest.name, guest.command());
         }
     } else {
         std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;

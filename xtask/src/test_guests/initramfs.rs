@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::guest::Boot;
 use super::python;
-use super::suite::Suite;
+use crate::cargo::Executable;
 
 /// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
 const ENVIRONMENT: &str = "\
@@ -29,11 +28,23 @@ const GROUP: &str = "root:x:0:\nuser:x:1000:\n";
 /// Where Debian and others put a busybox that needs no library.
 const BUSYBOX: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/usr/bin/busybox.static", "/bin/busybox.static"];
 
+/// What a guest has besides busybox and Python.
+pub(crate) struct Contents<'a> {
+    /// Programs, among them `guest-init`.
+    pub(crate) programs: &'a [Executable],
+    /// What plans name: a name in `/guest/tests`, and the file.
+    pub(crate) tests: Vec<(&'a str, &'a Path)>,
+    /// Plans: a name in `/guest`, and the text.
+    pub(crate) plans: Vec<(String, String)>,
+    /// Further files: the path in the guest without its first slash, and the file.
+    pub(crate) files: Vec<(&'a str, PathBuf)>,
+}
+
 /// Lays the root file system out in `root`, and packs it into `image`.
 ///
 /// # Errors
 /// When busybox, cpio or a program is missing, or a file cannot be written.
-pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
+pub(crate) fn write(contents: &Contents<'_>, root: &Path, image: &Path) -> Result<()> {
     if root.exists() {
         std::fs::remove_dir_all(root).with_context(|| format!("removing {}", root.display()))?;
     }
@@ -53,22 +64,27 @@ pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
     copy(busybox, &root.join("bin/busybox"))?;
     python::copy(root)?;
 
-    for test in &suite.tests {
-        copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
+    let Contents { programs, tests, plans, files } = contents;
+    for (name, file) in files {
+        let path = root.join(name);
+        let directory = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        copy(file, &path)?;
     }
-    let plan = |boot| suite.tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
-    let plans = [Boot::WithLsm, Boot::WithoutLsm].map(|boot| (format!("guest/{}", boot.plan()), plan(boot)));
-    let Some(init) = suite.programs.iter().find(|program| program.name == "guest-init") else {
+    for (name, path) in tests {
+        copy(path, &root.join("guest/tests").join(name))?;
+    }
+    let Some(init) = programs.iter().find(|program| program.name == "guest-init") else {
         bail!("cargo did not build guest-init");
     };
     copy(&init.path, &root.join("init"))?;
-    for program in suite.programs.iter().filter(|program| program.name != "guest-init") {
+    for program in programs.iter().filter(|program| program.name != "guest-init") {
         copy(&program.path, &root.join("guest/bin").join(&program.name))?;
     }
     let fixed = [("guest/env", ENVIRONMENT), ("etc/passwd", PASSWD), ("etc/group", GROUP)];
-    let plans = plans.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-    for (name, text) in plans.chain(fixed) {
-        std::fs::write(root.join(name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
+    let plans = plans.iter().map(|(name, text)| (format!("guest/{name}"), text.as_str()));
+    for (name, text) in plans.chain(fixed.map(|(name, text)| (name.to_owned(), text))) {
+        std::fs::write(root.join(&name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
     }
     pack(root, image)
 }
