@@ -3,11 +3,11 @@
 //! Debian's kernel, an initramfs of busybox and the statically linked tests, QEMU without acceleration: what runs on a
 //! laptop runs the same on a CI machine that has no KVM. `tests/src/bin/guest-init.rs` is the guest's side.
 
-mod debian;
-mod guest;
-mod initramfs;
+pub(crate) mod debian;
+pub(crate) mod guest;
+pub(crate) mod initramfs;
 mod python;
-mod suite;
+pub(crate) mod suite;
 mod systemd;
 
 use std::collections::BTreeMap;
@@ -68,13 +68,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .zip(images)
         .flat_map(|(kernel, image)| boots.iter().map(move |boot| (*kernel, image.clone(), *boot)))
         .filter(|(kernel, _, boot)| is_booted(*kernel, *boot, &suite))
-        .map(|(kernel, image, boot)| Guest {
-            kernel,
-            boot,
-            image,
-            initramfs: work.join(root_of(boot)).with_extension("initramfs"),
-            log: work.join(format!("{}.log", Guest::name(kernel, boot))),
-            timeout: Duration::from_secs(*timeout),
+        .map(|(kernel, image, boot)| {
+            let name = Guest::name_of(kernel, boot);
+            let log = work.join(format!("{name}.log"));
+            let (plan, timeout) = (boot.plan().to_owned(), Duration::from_secs(*timeout));
+            let initramfs = work.join(root_of(boot)).with_extension("initramfs");
+            Guest { name, boot, plan, image, initramfs, log, timeout }
         })
         .collect();
     ensure!(!guests.is_empty(), "no guest has anything to run");
@@ -82,14 +81,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     for (name, boot) in &roots {
         let (root, image) = (work.join(name), work.join(name).with_extension("initramfs"));
         match boot {
-            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite, &root, &image)?,
+            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite.contents(), &root, &image)?,
             Boot::Systemd => systemd::write(&suite, &work, &root, &image)?,
         }
     }
     // Guests of two processors, most of whose time one of each is idle: two cores are well used by two at once, and the
     // others, which have few tests, are soon done.
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run())).collect();
+        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run(|_| {}))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -98,12 +97,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut sum = Totals::default();
     for (guest, outcome) in guests.iter().zip(outcomes) {
-        let outcome = outcome.with_context(|| format!("guest {}", Guest::name(guest.kernel, guest.boot)))?;
+        let outcome = outcome.with_context(|| format!("guest {}", guest.name))?;
         sum += outcome.report(guest);
     }
     if *keep {
         for guest in &guests {
-            println!("boot {} again: {:?}", Guest::name(guest.kernel, guest.boot), guest.command());
+            println!("boot {} again: {:?}", guest.name, guest.command());
         }
     } else {
         for root in roots.keys().map(|name| work.join(name)) {

@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::guest::Boot;
 use super::python;
-use super::suite::Suite;
+use crate::cargo::Executable;
 
 /// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
 pub(super) const ENVIRONMENT: &str = "\
@@ -33,28 +32,45 @@ const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
 /// Where Debian and others put a busybox that needs no library.
 const BUSYBOX: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/usr/bin/busybox.static", "/bin/busybox.static"];
 
+/// What a guest has besides busybox and Python.
+pub(crate) struct Contents<'a> {
+    /// Programs, among them `guest-init`.
+    pub(crate) programs: &'a [Executable],
+    /// What plans name: a name in `/guest/tests`, and the file.
+    pub(crate) tests: Vec<(&'a str, &'a Path)>,
+    /// Plans: a name in `/guest`, and the text.
+    pub(crate) plans: Vec<(String, String)>,
+    /// Further files: the path in the guest without its first slash, and the file.
+    pub(crate) files: Vec<(&'a str, PathBuf)>,
+}
+
 /// Lays the root file system out in `root`, and packs it into `image`.
 ///
 /// # Errors
 /// When busybox, cpio or a program is missing, or a file cannot be written.
-pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
+pub(crate) fn write(contents: &Contents<'_>, root: &Path, image: &Path) -> Result<()> {
     lay_out(root, &[])?;
     python::copy(root)?;
 
-    let boots = [Boot::WithLsm, Boot::WithoutLsm];
-    for test in suite.tests.iter().filter(|test| boots.iter().any(|boot| test.plan(*boot).is_some())) {
-        copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
+    let Contents { programs, tests, plans, files } = contents;
+    for (name, file) in files {
+        let path = root.join(name);
+        let directory = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        copy(file, &path)?;
     }
-    let plan = |boot| suite.tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
-    let Some(init) = suite.programs.iter().find(|program| program.name == "guest-init") else {
+    for (name, path) in tests {
+        copy(path, &root.join("guest/tests").join(name))?;
+    }
+    let Some(init) = programs.iter().find(|program| program.name == "guest-init") else {
         bail!("cargo did not build guest-init");
     };
     copy(&init.path, &root.join("init"))?;
-    for program in suite.programs.iter().filter(|program| program.name != "guest-init") {
+    for program in programs.iter().filter(|program| program.name != "guest-init") {
         copy(&program.path, &root.join("guest/bin").join(&program.name))?;
     }
-    let plans = boots.iter().filter_map(|boot| Some((boot.plan()?, plan(*boot))));
-    for (name, text) in plans.chain([("env", ENVIRONMENT.to_owned())]) {
+    let plans = plans.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    for (name, text) in plans.chain([("env", ENVIRONMENT)]) {
         let path = root.join("guest").join(name);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::guest::Boot;
+use super::initramfs::Contents;
 use crate::cargo::{Executable, Kind, cargo, executables};
 
 /// Integration tests that need what a guest does not have (node, npm, a network), or that are about the daemon more than
@@ -85,22 +86,45 @@ impl Test {
     }
 }
 
-/// Builds programs and tests (those only which `boots` run) statically: a guest has no library of ours.
+impl Suite {
+    /// What of it goes into a guest without systemd.
+    pub(crate) fn contents(&self) -> Contents<'_> {
+        let Self { tests, programs } = self;
+        let boots = [Boot::WithLsm, Boot::WithoutLsm];
+        let plan = |boot| tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
+        let plans = boots.map(|boot| (boot.plan().to_owned(), plan(boot)));
+        let planned = tests.iter().filter(|test| boots.iter().any(|boot| test.plan(*boot).is_some()));
+        let tests = planned.map(|test| (test.name.as_str(), test.executable.path.as_path())).collect();
+        Contents { programs, tests, plans: plans.into(), files: Vec::new() }
+    }
+}
+
+/// Has cargo build statically: a guest has no library of ours.
+fn cargo_static(target: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
+    let mut command = cargo();
+    command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
+    command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
+    // A target of its own name keeps these flags away from build scripts and procedural macros.
+    executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
+}
+
+/// Builds the programs alone.
+///
+/// # Errors
+/// When cargo fails.
+pub(crate) fn programs(target: &Path) -> Result<Vec<Executable>> {
+    let built = cargo_static(target, &["build", "--bins"])?;
+    Ok(built.into_iter().filter(|it| it.kind == Kind::Program).collect())
+}
+
+/// Builds programs, and the tests that these boots run.
 ///
 /// # Errors
 /// When cargo fails.
 pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Result<Suite> {
-    let build = |arguments: &[&str]| {
-        let mut command = cargo();
-        command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
-        command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
-        // A target of its own name keeps these flags away from build scripts and procedural macros.
-        executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
-    };
-    let programs: Vec<_> = build(&["build", "--bins"])?.into_iter().filter(|it| it.kind == Kind::Program).collect();
-    let all = boots.iter().any(|boot| *boot != Boot::Systemd);
-    let built =
-        if all { build(&["test", "--no-run"])? } else { build(&["test", "--no-run", "--test", SYSTEMD_BINARY])? };
+    let programs = programs(target)?;
+    let one: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &[] };
+    let built = cargo_static(target, &[&["test", "--no-run"], one].concat())?;
     let mut tests: Vec<_> = built.into_iter().filter_map(|executable| select(executable, filter)).collect();
     tests.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!tests.is_empty(), "no test binary was built for the guests");

@@ -153,7 +153,7 @@ fn units(packages: &Path, root: &Path, test: &Test) -> Result<()> {
     for (target, unit) in WANTED {
         let wants = directory.join(format!("{target}.wants"));
         std::fs::create_dir_all(&wants).with_context(|| format!("making {}", wants.display()))?;
-        link_to(&format!("../{unit}"), &wants.join(unit))?;
+        link_to(format!("../{unit}"), &wants.join(unit))?;
     }
     Ok(())
 }
