@@ -9,13 +9,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use watchdog::api::{Findings, Status, Tree};
+use watchdog::api::{FindingKind, Findings, Status, Tree};
 use watchdog_tests::{Look, MIB, ProcessId, Stage, get, poll, seconds};
 
 /// What the machine's daemon is told. Every stage's agent is one, and the gate knows a profile with a bound.
 const CONFIG: &str = r#"
 [tracking]
 built_in_profiles = false
+close_watch = "always"
 
 [orphans]
 grace = "1s"
@@ -24,6 +25,7 @@ grace = "1s"
 name = "bounded"
 exe = ["*/watchdog-test-*/agent-*"]
 max_memory = "128MiB"
+oom_score_adj = 300
 "#;
 
 const SOCKET: &str = "/run/agent-watchdog/control.sock";
@@ -155,7 +157,11 @@ fn the_daemon_runs_in_the_sandbox_of_its_unit_with_all_that_it_relies_on() {
     }
 
     assert!(status.tracking.kernel_events && !status.degraded, "{status:#?}\n{}", installed.log());
-    let off: Vec<_> = status.capabilities.iter().filter(|capability| !capability.on).collect();
+    let watched = poll(seconds(2.0), || installed.status().tracking.close_watch.then_some(()));
+    assert!(watched.is_some(), "the programs that follow memory load as well\n{}", installed.log());
+    // A guest has no swap.
+    let off = status.capabilities.iter().filter(|capability| !capability.on && capability.name != "swap");
+    let off: Vec<_> = off.collect();
     assert!(off.is_empty(), "{off:#?}");
     installed.was_refused_nothing();
 }
@@ -178,15 +184,23 @@ fn a_call_that_a_sandbox_refuses_is_seen() {
 fn a_session_of_another_user_gets_its_cgroup_with_its_limits() {
     let Some(installed) = Installed::configured() else { return };
     let mut stage = Stage::new();
-    let agent = launch(&mut stage, "report agent spawn helper [ report helper hold ] hold");
+    let agent = launch(&mut stage, "socket-stdin report agent spawn helper [ report helper hold ] hold");
     stage.reported("helper");
     let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", agent.pid)).expect("a cgroup");
     let directory = Path::new("/sys/fs/cgroup").join(cgroup.trim().trim_start_matches("0::/"));
     let limit = std::fs::read_to_string(directory.join("memory.max")).expect("a limit");
     assert_eq!(limit.trim(), (128 * MIB).to_string(), "{}\n{}", directory.display(), installed.log());
+    let file = format!("/proc/{}/oom_score_adj", agent.pid);
+    let first_to_go = poll(seconds(2.0), || (std::fs::read_to_string(&file).ok()?.trim() == "300").then_some(()));
+    assert!(first_to_go.is_some(), "{file}\n{}", installed.log());
 
+    // The helper is asked about: its file, its descriptors, and where its standard input leads.
     stage.kill(agent);
-    stage.kill(stage.reported("helper"));
+    let helper = stage.reported("helper");
+    installed.eventually(seconds(3.0), "the helper's finding", |look| {
+        look.findings_of(FindingKind::Orphan).into_iter().find(|found| found.pid == helper.pid).cloned()
+    });
+    stage.kill(helper);
     let removed = poll(seconds(5.0), || (!directory.exists()).then_some(()));
     assert!(removed.is_some(), "{} is left behind\n{}", directory.display(), installed.log());
     installed.was_refused_nothing();
