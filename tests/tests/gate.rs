@@ -1,5 +1,4 @@
 //! Given bounds, when agents are launched through the gate, then it holds whatever dies in between.
-#![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -4,13 +4,14 @@
 //! Only in the guest whose PID 1 is systemd, one test after the other: they share the machine's one daemon.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use watchdog::api::{FindingKind, Findings, Status, Tree};
-use watchdog_tests::{Look, MIB, ProcessId, Stage, get, poll, seconds};
+use watchdog::api::{ActionState, Actions, DecidedBy, FindingKind, Findings, Receipt, Status, Tree};
+use watchdog_tests::{Look, MIB, NOBODY, ProcessId, Stage, get, is_alive, poll, seconds};
 
 /// What the machine's daemon is told. Every stage's agent is one, and the gate knows a profile with a bound.
 const CONFIG: &str = r#"
@@ -20,6 +21,11 @@ close_watch = "always"
 
 [orphans]
 grace = "1s"
+
+[actions]
+enforce = true
+kill_after = "3s"
+notify = ["/bin/sh", "-c", "cat > /tmp/told"]
 
 [[profile]]
 name = "bounded"
@@ -57,6 +63,21 @@ impl Installed {
         assert!(active.is_some(), "{}\n{}", systemctl(&["status", UNIT]), self.log());
     }
 
+    /// Kills it: its pid.
+    fn kill(&self) -> u32 {
+        let pid = self.status().pid;
+        run("busybox", &["kill", "-KILL", &pid.to_string()]);
+        pid
+    }
+
+    /// Waits until systemd has started another.
+    fn await_successor_of(&self, pid: u32) {
+        let again = poll(seconds(10.0), || {
+            (property("ActiveState") == "active" && property("MainPID") != pid.to_string()).then_some(())
+        });
+        assert!(again.is_some(), "{}\n{}", systemctl(&["status", UNIT]), self.log());
+    }
+
     fn get(&self, path: &str) -> Value {
         let answer = get(Path::new(SOCKET), path).unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()));
         assert_eq!(answer.status, 200, "GET {path}: {}", answer.body);
@@ -71,6 +92,24 @@ impl Installed {
         let tree: Tree = serde_json::from_value(self.get("/v1/tree")).expect("a tree");
         let findings: Findings = serde_json::from_value(self.get("/v1/findings?all=true")).expect("findings");
         Look { tree, findings: findings.findings }
+    }
+
+    /// The receipts of what was done to this process.
+    fn receipts_of(&self, process: ProcessId) -> Vec<Receipt> {
+        let Actions { mut actions } = serde_json::from_value(self.get("/v1/actions")).expect("actions");
+        actions.retain(|receipt| receipt.targets.iter().any(|target| target.pid == process.pid));
+        actions
+    }
+
+    /// Waits for the one receipt of what was done to these, and that it is over.
+    fn receipt_of(&self, processes: &[ProcessId]) -> Receipt {
+        let over = poll(seconds(3.0), || {
+            let mut receipts: Vec<_> = processes.iter().flat_map(|process| self.receipts_of(*process)).collect();
+            receipts.dedup();
+            let [receipt] = receipts.try_into().ok()?;
+            Some(receipt).filter(|receipt: &Receipt| receipt.state.is_over())
+        });
+        over.unwrap_or_else(|| panic!("{}\n{}", self.get("/v1/actions"), self.log()))
     }
 
     fn eventually<T>(&self, within: Duration, what: &str, mut seen: impl FnMut(&Look) -> Option<T>) -> T {
@@ -222,19 +261,99 @@ fn a_daemon_that_is_killed_is_started_again_and_knows_whose_helpers_were_forked_
     let agent = stage.start("helper", &format!("uid {USER} exec AGENT [ {script} ]"));
     installed.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
 
-    let killed = installed.status().pid;
-    run("busybox", &["kill", "-KILL", &killed.to_string()]);
+    let killed = installed.kill();
     stage.mark("killed");
     let late = stage.reported("late");
-    let again = poll(seconds(10.0), || {
-        let pid = property("MainPID");
-        (property("ActiveState") == "active" && pid != killed.to_string()).then_some(())
-    });
-    assert!(again.is_some(), "{}", installed.log());
+    installed.await_successor_of(killed);
     installed.eventually(seconds(2.0), "the helper that was forked meanwhile", |look| {
         let session = look.session_with(late)?;
         session.processes.iter().any(|process| process.pid == agent.pid).then_some(())
     });
     assert!(installed.status().tracking.kernel_events);
+    installed.was_refused_nothing();
+}
+
+/// Two helpers of another user, whose agent is about to die: one ends when it is asked to, the other has to be killed.
+struct LeftBehind {
+    agent: ProcessId,
+    gentle: ProcessId,
+    stubborn: ProcessId,
+}
+
+impl LeftBehind {
+    fn on(stage: &mut Stage, installed: &Installed) -> Self {
+        let helpers =
+            "spawn helper [ report gentle hold ] spawn helper [ count-term terms anon 16 report stubborn hold ]";
+        let script = format!("uid {USER} exec AGENT [ socket-stdin {helpers} hold ]");
+        let agent = stage.start("helper", &script);
+        let (gentle, stubborn) = (stage.reported("gentle"), stage.reported("stubborn"));
+        installed.eventually(seconds(2.0), "the session", |look| look.session_with(stubborn).map(drop));
+        Self { agent, gentle, stubborn }
+    }
+
+    /// How often the stubborn one was asked to end.
+    fn asked(&self, stage: &Stage) -> u64 {
+        let file = stage.directory().join(format!("terms-{}", self.stubborn.pid));
+        std::fs::metadata(file).expect("the file of signals").len()
+    }
+
+    fn all_dead(&self) -> Option<()> {
+        [self.gentle, self.stubborn].iter().all(|process| !is_alive(*process)).then_some(())
+    }
+}
+
+/// What was sent to a target of a receipt, and what it answered.
+fn sent(receipt: &Receipt, to: ProcessId) -> Vec<(String, String)> {
+    let target = receipt.targets.iter().find(|target| target.pid == to.pid).expect("it is a target");
+    target.sent.iter().map(|sent| (sent.what.clone(), sent.answer.clone())).collect()
+}
+
+#[test]
+fn orphans_of_another_user_are_ended_and_the_receipt_tells_how() {
+    let Some(installed) = Installed::configured() else { return };
+    let (mut stage, mut next_door) = (Stage::new(), Stage::new());
+    let neighbour = LeftBehind::on(&mut next_door, &installed);
+    let left = LeftBehind::on(&mut stage, &installed);
+
+    stage.kill(left.agent);
+    let dead = poll(seconds(10.0), || left.all_dead());
+    assert!(dead.is_some(), "{:#?}\n{}", installed.look(), installed.log());
+    assert_eq!(left.asked(&stage), 1);
+    let receipt = installed.receipt_of(&[left.gentle, left.stubborn]);
+    assert_eq!((receipt.state, receipt.by), (ActionState::Done, DecidedBy::Policy), "{receipt:#?}");
+    let word = |what: &str| (what.to_owned(), "sent".to_owned());
+    assert_eq!(sent(&receipt, left.gentle), [word("TERM")], "{receipt:#?}");
+    assert_eq!(sent(&receipt, left.stubborn), [word("TERM"), word("KILL")], "{receipt:#?}");
+    assert!(receipt.targets.iter().all(|target| target.died_at.is_some() && target.uid == USER), "{receipt:#?}");
+
+    // The command that is told runs in the sandbox too, where it has a /tmp of the unit's own, and not as root.
+    let told = format!("/proc/{}/root/tmp/told", installed.status().pid);
+    let told_of_it = poll(seconds(2.0), || {
+        let receipt: Receipt = serde_json::from_str(&std::fs::read_to_string(&told).ok()?).ok()?;
+        receipt.targets.iter().any(|target| target.pid == left.gentle.pid).then_some(())
+    });
+    assert!(told_of_it.is_some(), "{:?}\n{}", std::fs::read_to_string(&told), installed.log());
+    assert_eq!(std::fs::metadata(&told).expect("it was just read").uid(), NOBODY);
+
+    assert!([neighbour.agent, neighbour.gentle, neighbour.stubborn].iter().all(|process| is_alive(*process)));
+    installed.was_refused_nothing();
+}
+
+#[test]
+fn a_daemon_that_is_killed_between_two_signals_goes_on_with_the_second() {
+    let Some(installed) = Installed::configured() else { return };
+    let mut stage = Stage::new();
+    let left = LeftBehind::on(&mut stage, &installed);
+    stage.kill(left.agent);
+    let asked = poll(seconds(10.0), || (left.asked(&stage) == 1).then_some(()));
+    assert!(asked.is_some(), "{}", installed.log());
+    assert!(is_alive(left.stubborn), "the daemon is killed too late for this test");
+    installed.await_successor_of(installed.kill());
+
+    let dead = poll(seconds(10.0), || left.all_dead());
+    assert!(dead.is_some(), "{:#?}\n{}", installed.look(), installed.log());
+    assert_eq!(left.asked(&stage), 1, "nobody is asked twice\n{}", installed.log());
+    let receipt = installed.receipt_of(&[left.stubborn]);
+    assert_eq!(receipt.state, ActionState::Done, "{receipt:#?}");
     installed.was_refused_nothing();
 }
