@@ -43,6 +43,14 @@ impl Cgroup {
         Some(cgroup)
     }
 
+    /// Has the kernel slow down whoever needs more memory here than this.
+    ///
+    /// # Panics
+    /// When it is none of cgroup v2.
+    pub fn slow_down_above(&self, bytes: u64) {
+        self.write("memory.high", &bytes.to_string());
+    }
+
     /// Its path below the root of the hierarchy.
     #[must_use]
     pub fn path(&self) -> String {

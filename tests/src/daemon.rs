@@ -64,6 +64,8 @@ pub struct Options<'a> {
     pub uid: Option<u32>,
     /// Record what the engine is told.
     pub record: bool,
+    /// Another state directory than one of its own.
+    pub state: Option<&'a Path>,
 }
 
 /// What `watchdogctl` answered.
@@ -115,7 +117,7 @@ impl Daemon {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
             runtime: at("run"),
-            state: at("state"),
+            state: options.state.map_or_else(|| at("state"), Path::to_owned),
             config: at("config.toml"),
             log: at("watchdogd.log"),
             recording: at("recording"),

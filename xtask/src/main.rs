@@ -5,11 +5,13 @@ mod build_ebpf;
 mod cargo;
 mod eval;
 mod fuzz;
+mod machine;
 mod output;
 mod privilege;
 #[cfg(any(feature = "bench", feature = "eval"))]
 mod quantile;
 mod run;
+mod scenarios;
 mod test;
 mod test_guests;
 mod totals;
@@ -27,6 +29,8 @@ enum Command {
     Test(test::Options),
     /// Run the kernel-facing tests on other kernels, in emulated guests.
     TestGuests(test_guests::Options),
+    /// Stage what kills the wrong process elsewhere, in an emulated guest, beside earlyoom and nohang.
+    Scenarios(scenarios::Options),
     /// Build the kernel programs, or check that the committed object belongs to its sources.
     BuildEbpf(build_ebpf::Options),
     /// Run the fuzz targets for a while, on the stable toolchain.
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Test(options) => test::run(&options),
         Command::TestGuests(options) => test_guests::run(&options),
+        Command::Scenarios(options) => scenarios::run(&options),
         Command::BuildEbpf(options) => build_ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -3,29 +3,35 @@
 //! Debian's kernel, an initramfs of busybox and the statically linked tests, QEMU without acceleration: what runs on a
 //! laptop runs the same on a CI machine that has no KVM. `tests/src/bin/guest-init.rs` is the guest's side.
 
-mod debian;
-mod guest;
-mod initramfs;
+pub(crate) mod debian;
+pub(crate) mod guest;
+pub(crate) mod initramfs;
 mod python;
-mod suite;
+pub(crate) mod suite;
+mod systemd;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum as _;
 
 use crate::cargo::target_directory;
 use crate::totals::Totals;
 use debian::Kernel;
 use guest::{Boot, Guest, Outcome};
 
-/// `cargo xtask test-guests [--kernel SERIES] [--keep] [FILTER]`
+/// `cargo xtask test-guests [--kernel SERIES] [--boot HOW] [--keep] [FILTER]`
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Only this kernel; may be given more than once.
     #[arg(long = "kernel", value_enum, value_name = "SERIES")]
     kernels: Vec<Kernel>,
+    /// Only guests that are booted so; may be given more than once.
+    #[arg(long = "boot", value_enum, value_name = "HOW")]
+    boots: Vec<Boot>,
     /// Keep the root file system and the initramfs, and print how to boot it again.
     #[arg(long)]
     keep: bool,
@@ -41,36 +47,48 @@ pub(crate) struct Options {
 /// # Errors
 /// When something that the guests need is missing. A guest that fails is not an error but a failed test.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let Options { kernels, keep, timeout, filter } = options;
+    let Options { kernels, boots, keep, timeout, filter } = options;
     ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
     let started = Instant::now();
     let kernels = if kernels.is_empty() { &[Kernel::V6_1, Kernel::V6_12] } else { kernels.as_slice() };
+    let boots = match (&boots[..], filter) {
+        ([], None) => Boot::value_variants(),
+        // A guest that runs no test has failed, and the few of systemd's are hardly meant.
+        ([], Some(_)) => &[Boot::WithLsm, Boot::WithoutLsm],
+        (boots, _) => boots,
+    };
     let work = target_directory().join("guests");
     // Kernels first: a missing network shows before the long build.
     let images: Vec<PathBuf> = kernels.iter().map(|kernel| kernel.image(&work)).collect::<Result<_>>()?;
-    let suite = suite::build(&work.join("build"), filter.as_deref())?;
-    let root = work.join("root");
-    let initramfs = work.join("initramfs");
-    initramfs::write(&suite, &root, &initramfs)?;
+    let suite = suite::build(&work.join("build"), boots, filter.as_deref())?;
     println!("{} test binaries for the guests, ready after {:.0?}", suite.tests.len(), started.elapsed());
 
     let guests: Vec<Guest> = kernels
         .iter()
         .zip(images)
-        .flat_map(|(kernel, image)| boots(*kernel, &suite).map(move |boot| (*kernel, image.clone(), boot)))
-        .map(|(kernel, image, boot)| Guest {
-            kernel,
-            boot,
-            image,
-            initramfs: initramfs.clone(),
-            log: work.join(format!("{}.log", Guest::name(kernel, boot))),
-            timeout: Duration::from_secs(*timeout),
+        .flat_map(|(kernel, image)| boots.iter().map(move |boot| (*kernel, image.clone(), *boot)))
+        .filter(|(kernel, _, boot)| is_booted(*kernel, *boot, &suite))
+        .map(|(kernel, image, boot)| {
+            let name = Guest::name_of(kernel, boot);
+            let log = work.join(format!("{name}.log"));
+            let (plan, timeout) = (boot.plan().to_owned(), Duration::from_secs(*timeout));
+            let initramfs = work.join(root_of(boot)).with_extension("initramfs");
+            Guest { name, boot, plan, image, initramfs, log, timeout }
         })
         .collect();
+    ensure!(!guests.is_empty(), "no guest has anything to run");
+    let roots: BTreeMap<&str, Boot> = guests.iter().map(|guest| (root_of(guest.boot), guest.boot)).collect();
+    for (name, boot) in &roots {
+        let (root, image) = (work.join(name), work.join(name).with_extension("initramfs"));
+        match boot {
+            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite.contents(), &root, &image)?,
+            Boot::Systemd => systemd::write(&suite, &work, &root, &image)?,
+        }
+    }
     // Guests of two processors, most of whose time one of each is idle: two cores are well used by two at once, and the
-    // third, which has few tests, is soon done.
+    // others, which have few tests, are soon done.
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run())).collect();
+        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run(|_| {}))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -79,24 +97,36 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut sum = Totals::default();
     for (guest, outcome) in guests.iter().zip(outcomes) {
-        let outcome = outcome.with_context(|| format!("guest {}", Guest::name(guest.kernel, guest.boot)))?;
+        let outcome = outcome.with_context(|| format!("guest {}", guest.name))?;
         sum += outcome.report(guest);
     }
     if *keep {
         for guest in &guests {
-            println!("boot {} again: {:?}", Guest::name(guest.kernel, guest.boot), guest.command());
+            println!("boot {} again: {:?}", guest.name, guest.command());
         }
     } else {
-        std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
-        std::fs::remove_file(&initramfs).with_context(|| format!("removing {}", initramfs.display()))?;
+        for root in roots.keys().map(|name| work.join(name)) {
+            let image = root.with_extension("initramfs");
+            std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+            std::fs::remove_file(&image).with_context(|| format!("removing {}", image.display()))?;
+        }
     }
     let Totals { passed, failed, .. } = sum;
     println!("guests: {passed} passed, {failed} failed in {} guests in {:.0?}", guests.len(), started.elapsed());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How this kernel is booted. One kernel is enough to see what is done without LSM programs.
-fn boots(kernel: Kernel, suite: &suite::Suite) -> impl Iterator<Item = Boot> + use<> {
-    let without = kernel == Kernel::V6_12 && suite.tests.iter().any(|test| test.plan(Boot::WithoutLsm).is_some());
-    std::iter::once(Boot::WithLsm).chain(without.then_some(Boot::WithoutLsm))
+/// Whether this kernel is booted so. One kernel is enough to see what is done without LSM programs, and what a sandbox of
+/// systemd does.
+fn is_booted(kernel: Kernel, boot: Boot, suite: &suite::Suite) -> bool {
+    let everywhere = boot == Boot::WithLsm;
+    (everywhere || kernel == Kernel::V6_12) && suite.tests.iter().any(|test| test.plan(boot).is_some())
+}
+
+/// The root file system of guests that are booted so: its directory, and with another ending its initramfs.
+fn root_of(boot: Boot) -> &'static str {
+    match boot {
+        Boot::WithLsm | Boot::WithoutLsm => "root",
+        Boot::Systemd => "root-systemd",
+    }
 }

@@ -5,7 +5,8 @@ use clap::ValueEnum;
 
 use super::figures::Figures;
 use super::stage::Stage;
-use super::{Name, Options, close_watch, gate, idle, latency, machine, overhead, programs, storm};
+use super::{Name, Options, close_watch, gate, idle, latency, overhead, programs, storm};
+use crate::machine;
 
 /// Measures.
 ///

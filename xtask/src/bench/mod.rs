@@ -23,8 +23,6 @@ mod idle;
 #[cfg(feature = "bench")]
 mod latency;
 #[cfg(feature = "bench")]
-mod machine;
-#[cfg(feature = "bench")]
 mod measure;
 #[cfg(feature = "bench")]
 mod overhead;

@@ -1,4 +1,4 @@
-//! Kernels from Debian's archive.
+//! Kernels and programs from Debian's archive.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,17 +54,29 @@ impl Kernel {
         let name =
             newest(names).with_context(|| format!("apt-cache finds nothing for {pattern}: try apt-get update"))?;
 
-        println!("fetching {name}");
         let unpacked = directory.join(name);
-        std::fs::create_dir_all(&unpacked).with_context(|| format!("making {}", unpacked.display()))?;
-        output(Command::new("apt-get").args(["--quiet", "download", name]).current_dir(&unpacked))?;
-        let package = only_file(&unpacked, ".deb")?;
-        output(Command::new("dpkg").arg("--extract").arg(&package).arg(&unpacked))?;
+        unpack(name, &unpacked)?;
         let vmlinuz = only_file(&unpacked.join("boot"), "")?;
         // The image gets its name last: what has the name is whole.
         std::fs::rename(&vmlinuz, image).with_context(|| format!("moving {}", vmlinuz.display()))?;
         std::fs::remove_dir_all(&unpacked).with_context(|| format!("removing {}", unpacked.display()))
     }
+}
+
+/// Fetches the package of this name, and unpacks it into `directory`, where only the package's own files are then.
+///
+/// Returns the name of the package's file, in which its version stands.
+///
+/// # Errors
+/// When apt-get has no such package, or no network.
+pub(crate) fn unpack(name: &str, directory: &Path) -> Result<String> {
+    println!("fetching {name}");
+    std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    output(Command::new("apt-get").args(["--quiet", "download", name]).current_dir(directory))?;
+    let package = only_file(directory, ".deb")?;
+    output(Command::new("dpkg").arg("--extract").arg(&package).arg(directory))?;
+    std::fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+    Ok(package.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }
 
 /// The name with the highest numbers in it.

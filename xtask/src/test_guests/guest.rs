@@ -20,39 +20,49 @@ const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 psi=1";
 const LAST_LINES: usize = 50;
 
 /// How a kernel is booted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Boot {
     /// With BPF among its security modules, and all tests.
     WithLsm,
     /// Without, as most kernels are; and those tests only for which that makes a difference.
     WithoutLsm,
+    /// With systemd as PID 1, and the daemon as its unit runs it.
+    Systemd,
 }
 
 impl Boot {
-    /// The plan of this boot, as a file in the guest's `/guest`.
+    /// What this boot runs: the name of a plan, which is a file in the guest's `/guest`, or a target of systemd.
     pub(crate) fn plan(self) -> &'static str {
         match self {
             Self::WithLsm => "plan",
             Self::WithoutLsm => "plan-without-lsm",
+            Self::Systemd => "multi-user.target",
         }
     }
 
-    fn command_line(self) -> String {
+    fn command_line(self, plan: &str) -> String {
         let modules = match self {
-            Self::WithLsm => "capability,bpf",
+            Self::WithLsm | Self::Systemd => "capability,bpf",
             Self::WithoutLsm => "capability",
         };
-        // What the kernel does not know goes into the environment of init.
-        format!("{KERNEL_COMMAND_LINE} lsm={modules} guest_plan={}", self.plan())
+        // What the kernel does not know goes into the environment of init. That of systemd tells the audit log of every system
+        // call that a sandbox refuses.
+        let init = match self {
+            Self::WithLsm | Self::WithoutLsm => format!("guest_plan={plan}"),
+            Self::Systemd => format!("systemd.unit={plan} systemd.show_status=false SYSTEMD_LOG_SECCOMP=1"),
+        };
+        format!("{KERNEL_COMMAND_LINE} lsm={modules} {init}")
     }
 }
 
 /// A kernel and what it boots.
 pub(crate) struct Guest {
-    /// Which kernel.
-    pub(crate) kernel: Kernel,
-    /// How.
+    /// How it is called in what is printed.
+    pub(crate) name: String,
+    /// How it is booted.
     pub(crate) boot: Boot,
+    /// What it runs: see [`Boot::plan`].
+    pub(crate) plan: String,
     /// Its image.
     pub(crate) image: PathBuf,
     /// The root file system.
@@ -74,11 +84,12 @@ pub(crate) struct Outcome {
 }
 
 impl Guest {
-    /// How it is called in what is printed, and in the name of its log.
-    pub(crate) fn name(kernel: Kernel, boot: Boot) -> String {
+    /// How the guest of this kernel is called that runs the tests.
+    pub(crate) fn name_of(kernel: Kernel, boot: Boot) -> String {
         match boot {
             Boot::WithLsm => kernel.series().to_owned(),
             Boot::WithoutLsm => format!("{}-without-lsm", kernel.series()),
+            Boot::Systemd => format!("{}-systemd", kernel.series()),
         }
     }
 
@@ -93,15 +104,15 @@ impl Guest {
         command.args(["-accel", "tcg,thread=single", "-cpu", "max,la57=off", "-m", "2048", "-smp", "2"]);
         command.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"]);
         command.arg("-kernel").arg(&self.image).arg("-initrd").arg(&self.initramfs);
-        command.arg("-append").arg(self.boot.command_line());
+        command.arg("-append").arg(self.boot.command_line(&self.plan));
         command
     }
 
-    /// Boots the guest and follows it to its end.
+    /// Boots the guest and follows it to its end, line by line.
     ///
     /// # Errors
     /// When QEMU cannot be started, or the log cannot be written.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self, mut each: impl FnMut(&str)) -> Result<Outcome> {
         let started = Instant::now();
         let mut log = File::create(&self.log).with_context(|| format!("creating {}", self.log.display()))?;
         let mut command = self.command();
@@ -110,7 +121,6 @@ impl Guest {
             command.spawn().context("running qemu-system-x86_64: on Debian, apt-get install qemu-system-x86")?;
         let console = lines_of(&mut qemu)?;
 
-        let name = Self::name(self.kernel, self.boot);
         let deadline = started + self.timeout;
         let mut outcome = Outcome {
             totals: Totals::default(),
@@ -122,8 +132,9 @@ impl Guest {
         loop {
             match console.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    println!("[{name}] {line}");
+                    println!("[{}] {line}", self.name);
                     writeln!(log, "{line}").with_context(|| format!("writing {}", self.log.display()))?;
+                    each(&line);
                     outcome.read(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -172,26 +183,29 @@ impl Outcome {
         self.last_lines.push_back(line);
     }
 
-    /// Why the guest failed, if it did.
-    fn failure(&self) -> Option<String> {
+    /// Why the guest did not run its plan to the end, or what of it failed.
+    pub(crate) fn unfinished(&self) -> Option<String> {
         match &self.verdict {
             _ if self.timed_out => Some(format!("timed out after {:.0?}", self.time)),
             None => Some("ended without a verdict".to_owned()),
             Some(verdict) if !verdict.starts_with("ok") => Some(verdict.clone()),
-            Some(_) if self.totals.passed == 0 => Some("ran no test".to_owned()),
             Some(_) => None,
         }
+    }
+
+    /// Why the guest failed, if it did: one that ran no test has, too.
+    fn failure(&self) -> Option<String> {
+        self.unfinished().or_else(|| (self.totals.passed == 0).then(|| "ran no test".to_owned()))
     }
 
     /// Prints how the guest ended, and returns its totals: a guest that failed has at least one failure.
     pub(crate) fn report(&self, guest: &Guest) -> Totals {
         let mut totals = Totals { time: self.time, ..self.totals };
-        let name = Guest::name(guest.kernel, guest.boot);
         match self.failure() {
-            None => println!("\nguest {name}: ok"),
+            None => println!("\nguest {}: ok", guest.name),
             Some(reason) => {
                 totals.failed = totals.failed.max(1);
-                println!("\nguest {name}: {reason}; the end of {}:", guest.log.display());
+                println!("\nguest {}: {reason}; the end of {}:", guest.name, guest.log.display());
                 self.last_lines.iter().for_each(|line| println!("    {line}"));
             }
         }

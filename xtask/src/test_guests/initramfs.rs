@@ -2,17 +2,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::guest::Boot;
 use super::python;
-use super::suite::Suite;
+use crate::cargo::Executable;
 
 /// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
-const ENVIRONMENT: &str = "\
+pub(super) const ENVIRONMENT: &str = "\
 PATH=/bin
 HOME=/root
 TMPDIR=/tmp
@@ -23,23 +22,69 @@ WATCHDOG_GUEST=1
 ";
 
 /// The users of a guest: names are looked up, and the control API tells root from others.
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n";
-const GROUP: &str = "root:x:0:\nuser:x:1000:\n";
+const PASSWD: &str = "\
+root:x:0:0:root:/root:/bin/sh
+user:x:1000:1000:user:/tmp:/bin/sh
+nobody:x:65534:65534:nobody:/nonexistent:/bin/false
+";
+const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
 
 /// Where Debian and others put a busybox that needs no library.
 const BUSYBOX: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/usr/bin/busybox.static", "/bin/busybox.static"];
+
+/// What a guest has besides busybox and Python.
+pub(crate) struct Contents<'a> {
+    /// Programs, among them `guest-init`.
+    pub(crate) programs: &'a [Executable],
+    /// What plans name: a name in `/guest/tests`, and the file.
+    pub(crate) tests: Vec<(&'a str, &'a Path)>,
+    /// Plans: a name in `/guest`, and the text.
+    pub(crate) plans: Vec<(String, String)>,
+    /// Further files: the path in the guest without its first slash, and the file.
+    pub(crate) files: Vec<(&'a str, PathBuf)>,
+}
 
 /// Lays the root file system out in `root`, and packs it into `image`.
 ///
 /// # Errors
 /// When busybox, cpio or a program is missing, or a file cannot be written.
-pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
+pub(crate) fn write(contents: &Contents<'_>, root: &Path, image: &Path) -> Result<()> {
+    lay_out(root, &[])?;
+    python::copy(root)?;
+
+    let Contents { programs, tests, plans, files } = contents;
+    for (name, file) in files {
+        let path = root.join(name);
+        let directory = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        copy(file, &path)?;
+    }
+    for (name, path) in tests {
+        copy(path, &root.join("guest/tests").join(name))?;
+    }
+    let Some(init) = programs.iter().find(|program| program.name == "guest-init") else {
+        bail!("cargo did not build guest-init");
+    };
+    copy(&init.path, &root.join("init"))?;
+    for program in programs.iter().filter(|program| program.name != "guest-init") {
+        copy(&program.path, &root.join("guest/bin").join(&program.name))?;
+    }
+    let plans = plans.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    for (name, text) in plans.chain([("env", ENVIRONMENT)]) {
+        let path = root.join("guest").join(name);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    pack(root, image)
+}
+
+/// What every guest's root has: the directories of a machine and those besides, busybox, and its users.
+pub(super) fn lay_out(root: &Path, besides: &[&str]) -> Result<()> {
     if root.exists() {
         std::fs::remove_dir_all(root).with_context(|| format!("removing {}", root.display()))?;
     }
     let directories =
         ["bin", "dev", "etc", "guest/bin", "guest/tests", "proc", "root", "run", "sys", "tmp", "usr", "var"];
-    for directory in directories {
+    for directory in directories.iter().chain(besides) {
         let path = root.join(directory);
         std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
@@ -51,36 +96,20 @@ pub(crate) fn write(suite: &Suite, root: &Path, image: &Path) -> Result<()> {
         bail!("no busybox: on Debian, apt-get install busybox-static");
     };
     copy(busybox, &root.join("bin/busybox"))?;
-    python::copy(root)?;
-
-    for test in &suite.tests {
-        copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
-    }
-    let plan = |boot| suite.tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
-    let plans = [Boot::WithLsm, Boot::WithoutLsm].map(|boot| (format!("guest/{}", boot.plan()), plan(boot)));
-    let Some(init) = suite.programs.iter().find(|program| program.name == "guest-init") else {
-        bail!("cargo did not build guest-init");
-    };
-    copy(&init.path, &root.join("init"))?;
-    for program in suite.programs.iter().filter(|program| program.name != "guest-init") {
-        copy(&program.path, &root.join("guest/bin").join(&program.name))?;
-    }
-    let fixed = [("guest/env", ENVIRONMENT), ("etc/passwd", PASSWD), ("etc/group", GROUP)];
-    let plans = plans.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-    for (name, text) in plans.chain(fixed) {
+    for (name, text) in [("etc/passwd", PASSWD), ("etc/group", GROUP)] {
         std::fs::write(root.join(name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
     }
-    pack(root, image)
+    Ok(())
 }
 
 /// Copies a file that may be executed: a link would be packed as a link.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(())
 }
 
 /// Packs the tree as the kernel wants it. Uncompressed: an emulated processor unpacks slower than it reads.
-fn pack(root: &Path, image: &Path) -> Result<()> {
+pub(super) fn pack(root: &Path, image: &Path) -> Result<()> {
     let file = File::create(image).with_context(|| format!("creating {}", image.display()))?;
     let mut find =
         Command::new("find").arg(".").current_dir(root).stdout(Stdio::piped()).spawn().context("running find")?;

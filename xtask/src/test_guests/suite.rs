@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::guest::Boot;
+use super::initramfs::Contents;
 use crate::cargo::{Executable, Kind, cargo, executables};
 
 /// Integration tests that need what a guest does not have (node, npm, a network), or that are about the daemon more than
@@ -39,8 +40,11 @@ const LSM_TESTS: (&str, &str) = ("kernel_live", "gate");
 /// and all of this one, from end to end.
 const LSM_BINARY: &str = "gate";
 
+/// The tests of the installed daemon, as systemd runs it: they have a guest of their own.
+const SYSTEMD_BINARY: &str = "systemd_unit";
+
 /// How long one test binary may take in a guest, in seconds.
-const TIMEOUT_SECONDS: u64 = 1_200;
+pub(super) const TIMEOUT_SECONDS: u64 = 1_200;
 
 /// What goes into the guests.
 pub(crate) struct Suite {
@@ -64,8 +68,11 @@ impl Test {
     /// Its line of the plan of this boot, if it is part of it.
     pub(crate) fn plan(&self, boot: Boot) -> Option<String> {
         let Self { name, executable, arguments } = self;
+        if (executable.name == SYSTEMD_BINARY) != (boot == Boot::Systemd) {
+            return None;
+        }
         let arguments = match boot {
-            Boot::WithLsm => arguments.join(" "),
+            Boot::WithLsm | Boot::Systemd => arguments.join(" "),
             Boot::WithoutLsm if executable.name == LSM_BINARY => arguments.join(" "),
             // Filters are alternatives, so the one that was asked for takes the place of this one.
             Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
@@ -79,20 +86,45 @@ impl Test {
     }
 }
 
-/// Builds tests and programs statically: a guest has no shared library.
+impl Suite {
+    /// What of it goes into a guest without systemd.
+    pub(crate) fn contents(&self) -> Contents<'_> {
+        let Self { tests, programs } = self;
+        let boots = [Boot::WithLsm, Boot::WithoutLsm];
+        let plan = |boot| tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
+        let plans = boots.map(|boot| (boot.plan().to_owned(), plan(boot)));
+        let planned = tests.iter().filter(|test| boots.iter().any(|boot| test.plan(*boot).is_some()));
+        let tests = planned.map(|test| (test.name.as_str(), test.executable.path.as_path())).collect();
+        Contents { programs, tests, plans: plans.into(), files: Vec::new() }
+    }
+}
+
+/// Has cargo build statically: a guest has no library of ours.
+fn cargo_static(target: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
+    let mut command = cargo();
+    command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
+    command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
+    // A target of its own name keeps these flags away from build scripts and procedural macros.
+    executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
+}
+
+/// Builds the programs alone.
 ///
 /// # Errors
 /// When cargo fails.
-pub(crate) fn build(target: &Path, filter: Option<&str>) -> Result<Suite> {
-    let build = |arguments: &[&str]| {
-        let mut command = cargo();
-        command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
-        command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
-        // A target of its own name keeps these flags away from build scripts and procedural macros.
-        executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
-    };
-    let programs: Vec<_> = build(&["build", "--bins"])?.into_iter().filter(|it| it.kind == Kind::Program).collect();
-    let built = build(&["test", "--no-run"])?;
+pub(crate) fn programs(target: &Path) -> Result<Vec<Executable>> {
+    let built = cargo_static(target, &["build", "--bins"])?;
+    Ok(built.into_iter().filter(|it| it.kind == Kind::Program).collect())
+}
+
+/// Builds programs, and the tests that these boots run.
+///
+/// # Errors
+/// When cargo fails.
+pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Result<Suite> {
+    let programs = programs(target)?;
+    let one: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &[] };
+    let built = cargo_static(target, &[&["test", "--no-run"], one].concat())?;
     let mut tests: Vec<_> = built.into_iter().filter_map(|executable| select(executable, filter)).collect();
     tests.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!tests.is_empty(), "no test binary was built for the guests");
@@ -133,6 +165,15 @@ mod tests {
         assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 1200 \n"));
         assert_eq!(plan("other", None, Boot::WithoutLsm), None);
         assert_eq!(plan("gate", None, Boot::WithoutLsm).as_deref(), Some("watchdog-gate 1200 \n"));
+    }
+
+    #[test]
+    fn the_installed_daemon_has_a_guest_to_itself() {
+        assert_eq!(plan(SYSTEMD_BINARY, None, Boot::Systemd).as_deref(), Some("watchdog-systemd_unit 1200 \n"));
+        for boot in [Boot::WithLsm, Boot::WithoutLsm] {
+            assert_eq!(plan(SYSTEMD_BINARY, None, boot), None);
+        }
+        assert_eq!(plan("other", None, Boot::Systemd), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Prints the machine, its kernel, and how busy it is with other things.
-pub(super) fn describe() {
+pub(crate) fn describe() {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let model =
@@ -14,5 +14,5 @@ pub(super) fn describe() {
         meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
     println!("machine: {} × {}, {} MiB", cpus, model.unwrap_or("unknown CPU"), memory_kib.unwrap_or(0_u64) / 1024);
     println!("kernel:  {}", read("/proc/version").trim());
-    println!("load:    {} (before the first bench)", read("/proc/loadavg").trim());
+    println!("load:    {} (before it began)", read("/proc/loadavg").trim());
 }

@@ -1,0 +1,70 @@
+//! A9: pressure without want: one session thrashes in its own limit, and the host has memory to spare.
+
+use std::time::{Duration, Instant};
+
+use watchdog_tests::{Cgroup, MIB, Stage, is_alive};
+
+use crate::guard::Guard;
+use crate::machine;
+use crate::report::Report;
+use crate::watch::Watch;
+
+const CONFIG: &str = "[actions]\nenforce = true\n";
+const HIGH: u64 = 96 * MIB;
+const HELPERS: usize = 3;
+/// nohang acts on pressure that has lasted for 30 s.
+const LASTS: Duration = Duration::from_secs(60);
+
+/// Stages it.
+pub(crate) fn stage(guard: Guard) -> Report {
+    let mut stage = Stage::new();
+    let guarding = guard.start_with_pressure(&stage, CONFIG);
+    let watch = Watch::new();
+    let cgroup = Cgroup::of("thrash", 8 * HIGH).expect("a guest has cgroup v2 with the memory controller");
+    cgroup.slow_down_above(HIGH);
+    let agent =
+        stage.agent(&format!("await go times {HELPERS} [ spawn helper [ report thrasher leak 8 90 hold ] ] hold"));
+    cgroup.take(agent);
+    stage.mark("go");
+    let thrashers = stage.all_reported("thrasher", HELPERS);
+    thrashers.iter().for_each(|thrasher| watch.follow("thrashing helper", *thrasher));
+    watch.follow("agent", agent);
+
+    let began = Instant::now();
+    let (mut pressure, mut high_for) = (0.0_f64, Duration::ZERO);
+    while began.elapsed() < LASTS {
+        let now = machine::pressure();
+        pressure = pressure.max(now);
+        let step = Duration::from_millis(500);
+        std::thread::sleep(step);
+        if now >= 40.0 {
+            high_for += step;
+        }
+    }
+
+    let deaths = watch.deaths();
+    let mut report = Report::new("A9", guard, &deaths);
+    if let Some(first) = deaths.first() {
+        report.took = format!("{:.0} s", first.at.saturating_duration_since(began).as_secs_f64());
+    }
+    let alive = thrashers.iter().filter(|thrasher| is_alive(**thrasher)).count();
+    report.lives = format!("{alive} of {HELPERS} helpers live");
+    report.win = deaths.is_empty();
+    report.notes.push(format!(
+        "full pressure {pressure:.0} % over 10 s at the most, above 40 % for {:.0} s; {:.0} % available at the least",
+        high_for.as_secs_f64(),
+        watch.least_left()
+    ));
+    if let Some(daemon) = guarding.ours() {
+        let findings: Vec<_> = daemon.look().findings;
+        let said = findings.iter().map(|finding| {
+            format!("finding {}: {}", finding.kind.name(), serde_json::to_string(&finding.evidence).unwrap_or_default())
+        });
+        report.notes.extend(said);
+        let metrics = daemon.metrics();
+        let shown = metrics.lines().filter(|line| !line.starts_with('#') && line.contains("pressure"));
+        report.notes.extend(shown.map(str::to_owned));
+    }
+    report.notes.extend(guarding.words());
+    report
+}

@@ -1,0 +1,227 @@
+//! `cargo xtask scenarios [NAME…]`: what makes a careless killer kill the wrong process, staged for agent-watchdog and, where
+//! it makes sense, for earlyoom and nohang, each in the same 2 GiB machine.
+//!
+//! Each scenario has a guest of its own, booted as `test-guests` boots them; in it `tests/src/bin/scenario` stages it once for
+//! each guard, and says on the console what became of whom: [`result`] reads that, [`table`] prints it. These are
+//! measurements on emulated processors: the machine and the method stand above the table.
+
+mod peers;
+mod result;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::cargo::{Executable, target_directory};
+use crate::machine;
+use crate::test_guests::debian::Kernel;
+use crate::test_guests::guest::{Boot, Guest};
+use crate::test_guests::initramfs::{self, Contents};
+use crate::test_guests::suite;
+use peers::Peers;
+use result::Report;
+
+/// `cargo xtask scenarios [NAME…]`
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which to stage [default: all].
+    names: Vec<Scenario>,
+    /// Only with this guard; may be given more than once.
+    #[arg(long = "guard", value_enum, value_name = "GUARD")]
+    guards: Vec<Guard>,
+}
+
+/// The scenarios, in the order in which they are staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Four agents are killed and leave 80 helpers; a healthy agent, at oom_score_adj 200, then needs memory.
+    A1,
+    /// Twelve small helpers leak beside an innocent process of 180 MiB.
+    A2,
+    /// A helper that ignores SIGTERM holds all but 7 % of the memory.
+    A3,
+    /// Victims exit between selection and signal, and their pids are other processes' at once.
+    A7,
+    /// A session thrashes below the memory.high of its cgroup, with most of the host's memory free.
+    A9,
+    /// The daemon is killed in the middle of a kill; with a read-only state directory; with hidepid=2.
+    A11,
+    /// A helper moves to another cgroup; a stranger sends SIGTERM.
+    A12,
+}
+
+/// Who guards the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Guard {
+    /// This project.
+    #[value(name = "agent-watchdog")]
+    Ours,
+    /// earlyoom, as Debian configures it.
+    Earlyoom,
+    /// nohang, as Debian configures it.
+    Nohang,
+}
+
+impl Guard {
+    /// The name in tables, and to the program in the guest.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "agent-watchdog",
+            Self::Earlyoom => "earlyoom",
+            Self::Nohang => "nohang",
+        }
+    }
+}
+
+impl Scenario {
+    /// The name in tables, and to the program in the guest.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::A1 => "A1",
+            Self::A2 => "A2",
+            Self::A3 => "A3",
+            Self::A7 => "A7",
+            Self::A9 => "A9",
+            Self::A11 => "A11",
+            Self::A12 => "A12",
+        }
+    }
+
+    /// Who can be asked to guard it: what only agent-watchdog claims to do is not held against others.
+    fn guards(self) -> &'static [Guard] {
+        match self {
+            Self::A1 | Self::A2 | Self::A3 | Self::A9 => &[Guard::Ours, Guard::Earlyoom, Guard::Nohang],
+            Self::A7 | Self::A11 | Self::A12 => &[Guard::Ours],
+        }
+    }
+
+    /// What is staged, and what a win is.
+    fn method(self) -> &'static str {
+        match self {
+            Self::A1 => {
+                "4 agents x 20 helpers x 18 MiB, the agents killed at once; 20 s later a healthy agent (oom_score_adj 200, as its \
+                 helper) takes 600 MiB. Ours has [orphans] grace 2s. Won: every orphan found within 1 s and ended, the \
+                 healthy agent has its memory"
+            }
+            Self::A2 => {
+                "12 helpers of one agent leak 5 MiB/s each beside a process of 180 MiB outside any session. Won: helpers \
+                 died, and nobody else. Times count from 10 % available"
+            }
+            Self::A3 => {
+                "a helper that ignores SIGTERM takes memory until 7 % is available. Won: it is dead within kill_after (10 s) + \
+                 1 s of the first SIGTERM. Times count from 10 % available"
+            }
+            Self::A7 => {
+                "orphans are reaped by POST /v1/reap; each is killed, and its pid given to a process of nobody's session \
+                 (clone3 with set_tid), after the daemon has chosen it and before a signal: the daemon is stopped for that \
+                 moment. pid_max is low besides. Won: none of those other processes got a signal"
+            }
+            Self::A9 => {
+                "helpers want 3 x the memory.high of their session's cgroup for 60 s; most of the host's memory is free. \
+                 nohang has psi_checking_enabled. Won: nobody died"
+            }
+            Self::A11 => {
+                "six orphans, of which three ignore SIGTERM; kill -9 of the daemon after the first SIGTERM, then a restart. Won: all \
+                 gone, one receipt, nobody had two SIGTERM. Again with a read-only state directory, and with hidepid=2"
+            }
+            Self::A12 => {
+                "a helper is moved to another cgroup, then its agent killed; another gets SIGTERM from a process of no session. \
+                 Won: the first is still found, and explain names the sender of the second"
+            }
+        }
+    }
+}
+
+/// The kernel: of the two that the tests run on, the newer.
+const KERNEL: Kernel = Kernel::V6_12;
+/// The program that stages scenarios, as it is called in the guest.
+const RUNNER: &str = "scenario";
+/// How long one scenario may take with one guard, in seconds.
+const TIMEOUT: u64 = 900;
+
+/// Stages them one after the other, and prints what became of whom.
+///
+/// # Errors
+/// When something that the guests need is missing. A scenario that does not come to its end is lost, and no error.
+pub(crate) fn run(Options { names, guards }: &Options) -> Result<ExitCode> {
+    ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
+    let started = Instant::now();
+    let work = target_directory().join("guests");
+    let image = KERNEL.image(&work)?;
+    let peers = peers::fetch(&work.join("peers"))?;
+    let programs = suite::programs(&work.join("build"))?;
+    let names = if names.is_empty() { Scenario::value_variants() } else { names };
+    let plan = |scenario: Scenario| {
+        let all = scenario.guards().iter().copied();
+        all.filter(|guard| guards.is_empty() || guards.contains(guard)).collect::<Vec<_>>()
+    };
+    let plans: Vec<(Scenario, Vec<Guard>)> = names.iter().map(|name| (*name, plan(*name))).collect();
+    let initramfs = write(&work, &programs, &peers, &plans)?;
+
+    let mut reports = Vec::new();
+    for (scenario, guards) in plans.iter().filter(|(_, guards)| !guards.is_empty()) {
+        reports.extend(stage(*scenario, guards, &image, &initramfs, &work)?);
+    }
+
+    println!();
+    machine::describe();
+    println!("guest:   2 processors emulated by QEMU (TCG), 2048 MiB, Linux {}", kernel(&reports));
+    println!("peers:   {}", peers.versions.join(", "));
+    for (scenario, _) in &plans {
+        println!("{:<8} {}", format!("{}:", scenario.name()), scenario.method());
+    }
+    println!("\n{}", table::table(&reports));
+    let lost = reports.iter().filter(|report| report.guard == Guard::Ours.name() && !report.win).count();
+    println!("agent-watchdog lost {lost} scenarios; {} runs in {:.0?}", reports.len(), started.elapsed());
+    Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Boots a scenario's guest, and reads what it says.
+fn stage(scenario: Scenario, guards: &[Guard], image: &Path, initramfs: &Path, work: &Path) -> Result<Vec<Report>> {
+    let name = format!("scenario-{}", scenario.name());
+    let guest = Guest {
+        boot: Boot::WithLsm,
+        plan: scenario.name().to_owned(),
+        image: image.to_owned(),
+        initramfs: initramfs.to_owned(),
+        log: work.join(format!("{name}.log")),
+        timeout: Duration::from_secs(TIMEOUT * guards.len() as u64 + 120),
+        name,
+    };
+    let mut reports = Vec::new();
+    let outcome = guest.run(|line| reports.extend(Report::parse(line)));
+    let outcome = outcome.with_context(|| format!("guest {}", guest.name))?;
+    if let Some(reason) = outcome.unfinished() {
+        println!("guest {}: {reason}; its console is in {}", guest.name, guest.log.display());
+    }
+    let came: Vec<String> = reports.iter().map(|report| report.guard.clone()).collect();
+    let missing = guards.iter().filter(|guard| !came.iter().any(|came| came == guard.name()));
+    reports.extend(missing.map(|guard| Report::missing(scenario.name(), guard.name())));
+    Ok(reports)
+}
+
+/// The root file system with a plan for each scenario.
+fn write(work: &Path, programs: &[Executable], peers: &Peers, plans: &[(Scenario, Vec<Guard>)]) -> Result<PathBuf> {
+    let runner = programs.iter().find(|program| program.name == RUNNER);
+    let runner = runner.context("cargo did not build the program that stages scenarios")?;
+    let line = |scenario: Scenario, guard: &Guard| format!("{RUNNER} {TIMEOUT} {} {}\n", scenario.name(), guard.name());
+    let plans = plans.iter().map(|(scenario, guards)| {
+        let lines = guards.iter().map(|guard| line(*scenario, guard)).collect();
+        (scenario.name().to_owned(), lines)
+    });
+    let contents =
+        Contents { programs, tests: vec![(RUNNER, &runner.path)], plans: plans.collect(), files: peers.files.clone() };
+    let (root, initramfs) = (work.join("scenarios-root"), work.join("scenarios-initramfs"));
+    initramfs::write(&contents, &root, &initramfs)?;
+    std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+    Ok(initramfs)
+}
+
+/// The release of the guests' kernel, as they say.
+fn kernel(reports: &[Report]) -> &str {
+    reports.iter().map(|report| report.kernel.as_str()).find(|kernel| !kernel.is_empty()).unwrap_or(KERNEL.series())
+}
