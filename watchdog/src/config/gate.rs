@@ -182,11 +182,11 @@ pub(super) fn gate<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, gate: &mu
     set_some(&mut gate.rate, rate(reader, table));
     set(&mut gate.expected_memory, reader.size(table, "expected_memory"));
     set(&mut gate.reserve, reader.size(table, "reserve"));
-    set(&mut gate.swap_share, percent(reader, table, "swap_share", 0..=100));
+    set(&mut gate.swap_share, reader.percent(table, "swap_share", 0..=100));
     set(&mut gate.hold, reader.duration(table, "hold", HOLD));
-    set(&mut gate.breaker_open, percent(reader, table, "breaker_open", 1..=100));
-    set(&mut gate.breaker_close, percent(reader, table, "breaker_close", 1..=100));
-    set(&mut gate.breaker_pressure, percent(reader, table, "breaker_pressure", 1..=100));
+    set(&mut gate.breaker_open, reader.percent(table, "breaker_open", 1..=100));
+    set(&mut gate.breaker_close, reader.percent(table, "breaker_close", 1..=100));
+    set(&mut gate.breaker_pressure, reader.percent(table, "breaker_pressure", 1..=100));
     if gate.breaker_close >= gate.breaker_open {
         let (open, close) = (gate.breaker_open, gate.breaker_close);
         let at = table.at();
@@ -221,15 +221,6 @@ fn ungated<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>) -> Option<Ungate
 pub(super) fn rate<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>) -> Option<Rate> {
     reader.meaning(table, "rate", "a rate, as in \"2 per 5m\"", |text| {
         text.parse().map_err(|error: NoRate| error.to_string())
-    })
-}
-
-fn percent<'t>(reader: &mut Reader<'t>, table: Section<'_, 't>, key: &str, allowed: RangeInclusive<u8>) -> Option<u8> {
-    let (least, most) = (*allowed.start(), *allowed.end());
-    reader.meaning(table, key, "a share, as in \"80%\"", move |text| {
-        let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
-        let wrong = || format!("not a share: {least}% to {most}% is allowed, as in \"{most}%\"");
-        number.filter(|percent| allowed.contains(percent)).ok_or_else(wrong)
     })
 }
 

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use super::actions;
 use super::gate::{self, BOUNDS_KEYS};
 use super::globs::Globs;
 use super::profile::{Patterns, Profile, check_name};
@@ -40,6 +41,7 @@ const PROFILE_KEYS: &[&str] = &[
     "max_memory",
     "max_process_memory",
     "max_total_memory",
+    "actions",
     "way",
 ];
 
@@ -70,7 +72,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         }
         orphans(&mut reader, root, &mut config.orphans);
         leaks(&mut reader, root, &mut config.leaks);
-        actions(&mut reader, root);
+        actions::actions(&mut reader, root, &mut config.actions);
         history(&mut reader, root, &mut config.history);
         detect::stale(&mut reader, root, &mut config.stale);
         detect::duplicates(&mut reader, root, &mut config.duplicates);
@@ -142,15 +144,6 @@ fn leaks<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, leaks: &mut Leaks) 
     set(&mut leaks.ignore, reader.globs(table, "ignore"));
 }
 
-fn actions<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>) {
-    let Some(table) = reader.table(root, "actions", "[actions]", &["enforce"]) else { return };
-    if let Some(enforce) = reader.boolean(table, "enforce")
-        && enforce.value
-    {
-        reader.refuse(&enforce, "true is not possible yet: acting comes with a later version; only false is allowed");
-    }
-}
-
 fn history<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, history: &mut History) {
     let Some(table) = reader.table(root, "history", "[history]", &["retention", "max_size"]) else { return };
     set(&mut history.retention, reader.duration(table, "retention", RETENTION));
@@ -162,7 +155,7 @@ fn history<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, history: &mut His
     set(&mut history.max_size, size);
 }
 
-/// All `[[profile]]`s. One without patterns that bears the name of a known one is that one with other bounds.
+/// All `[[profile]]`s. One without patterns that bears the name of a known one is that one with other bounds and actions.
 fn profiles_of<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, known: &[Profile]) -> Vec<Profile> {
     let keys: Vec<&str> = PROFILE_KEYS.iter().chain(BOUNDS_KEYS).copied().collect();
     let mut names = BTreeSet::new();
@@ -210,6 +203,7 @@ fn profile<'t>(
     }
     let relaunches = reader.boolean(table, "relaunches").map(|found| found.value);
     let bounds = gate::bounds(reader, table);
+    let actions = actions::of_profile(reader, table);
     let [max_memory, max_process_memory, max_total_memory] =
         ["max_memory", "max_process_memory", "max_total_memory"].map(|key| reader.size(table, key));
     let ways = ways.into_iter().collect::<Option<Vec<_>>>()?;
@@ -219,6 +213,7 @@ fn profile<'t>(
     };
     set(&mut profile.relaunches, relaunches);
     profile.bounds = bounds;
+    profile.actions = actions;
     profile.max_memory = max_memory;
     profile.max_process_memory = max_process_memory;
     profile.max_total_memory = max_total_memory;

@@ -221,6 +221,16 @@ impl<'t> Reader<'t> {
         })
     }
 
+    /// A share in per cent, from this range.
+    pub(super) fn percent(&mut self, section: Section<'_, 't>, key: &str, range: RangeInclusive<u8>) -> Option<u8> {
+        let (least, most) = (*range.start(), *range.end());
+        self.meaning(section, key, "a share, as in \"80%\"", |text| {
+            let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+            let wrong = || format!("not a share: {least}% to {most}% is allowed, as in \"{most}%\"");
+            number.filter(|percent| range.contains(percent)).ok_or_else(wrong)
+        })
+    }
+
     /// Globs, none where the key is missing.
     pub(super) fn globs(&mut self, section: Section<'_, 't>, key: &str) -> Option<Globs> {
         let written = self.strings(section, key);
@@ -249,17 +259,29 @@ impl<'t> Reader<'t> {
 
     /// A list of strings, empty where the key is missing.
     pub(super) fn strings(&mut self, section: Section<'_, 't>, key: &str) -> Found<Vec<String>> {
-        let expected = "a list of strings, as in [\"*/my-agent\"]";
-        let empty = Found { value: Vec::new(), at: section.at, key: key.to_owned() };
-        let Some(found) = self.value(section, key, expected, DeValue::as_array) else { return empty };
+        let found = self.list(section, key, "a list of strings, as in [\"*/my-agent\"]");
+        let (value, at) = found.map_or((Vec::new(), section.at), |found| (found.value, found.at));
+        Found { value: value.into_iter().flatten().collect(), at, key: key.to_owned() }
+    }
+
+    /// A program with its arguments, when each of them is a string.
+    pub(super) fn command(&mut self, section: Section<'_, 't>, key: &str) -> Option<Found<Vec<String>>> {
+        let found = self.list(section, key, "a list of strings, as in [\"/usr/local/bin/tell-me\", \"--mail\"]")?;
+        Some(Found { value: found.value.into_iter().collect::<Option<_>>()?, at: found.at, key: found.key })
+    }
+
+    /// A list, with `None` for what is no string, which is reported.
+    fn list(&mut self, section: Section<'_, 't>, key: &str, expected: &str) -> Option<Found<Vec<Option<String>>>> {
+        let found = self.value(section, key, expected, DeValue::as_array)?;
         let mut strings = Vec::new();
         for item in found.value.iter() {
-            match item.get_ref().as_str() {
-                Some(string) => strings.push(string.to_owned()),
-                None => self.report(item.span().start, mismatch(key, expected, item.get_ref())),
+            let string = item.get_ref().as_str();
+            if string.is_none() {
+                self.report(item.span().start, mismatch(key, expected, item.get_ref()));
             }
+            strings.push(string.map(str::to_owned));
         }
-        Found { value: strings, at: found.at, key: found.key }
+        Some(Found { value: strings, at: found.at, key: found.key })
     }
 
     /// A table of environment variables, empty where the key is missing.

@@ -249,10 +249,6 @@ fn a_profile_may_have_several_ways() {
     "c.toml:2:14: keep: must be a list of strings, as in [\"*/my-agent\"], not an integer"
 )]
 #[case::table_expected("daemon = 1\n", "c.toml:1:10: daemon: must be a table, not an integer")]
-#[case::enforce(
-    "[actions]\nenforce = true\n",
-    "c.toml:2:11: enforce: true is not possible yet: acting comes with a later version; only false is allowed"
-)]
 #[case::enforce_type("[actions]\nenforce = 1\n", "c.toml:2:11: enforce: must be true or false, not an integer")]
 #[case::no_name("[[profile]]\nexe = [\"a\"]\n", "c.toml:1:1: name: missing in [[profile]]; every profile needs one")]
 #[case::bad_name(
@@ -308,7 +304,7 @@ fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     c.toml:3:1: speed: unknown key in [tracking]; allowed: close_watch, sample_interval, max_processes, built_in_profiles
     c.toml:5:10: listen: "x" is not an address with its port, as in "127.0.0.1:9719" or "[::1]:9719", or "off"
     c.toml:6:1: [[profile]] has no pattern: at least one of exe, argv0, script and comm is needed
-    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_memory, max_process_memory, max_total_memory, way, max_sessions, rate, expected_memory, max_helpers, max_depth, max_subagents, oom_score_adj, ungated, env
+    c.toml:8:1: exes: unknown key in [[profile]] (did you mean exe?); allowed: name, exe, argv0, script, comm, first_arg, not_first_arg, relaunches, max_memory, max_process_memory, max_total_memory, actions, way, max_sessions, rate, expected_memory, max_helpers, max_depth, max_subagents, oom_score_adj, ungated, env
     "#);
 }
 

@@ -13,6 +13,7 @@ use super::clients::Clients;
 use super::historian::Historian;
 use super::journal::{Audience, Journal};
 use super::metrics::{Metrics, Scrape};
+use super::notify::Notifier;
 use super::recorder::Recorder;
 use super::request::{AdoptError, Reply, Request};
 use crate::api::{Adopted, Capability, Status, SubagentAnswer, Subject, Tracking};
@@ -44,6 +45,7 @@ pub(super) struct Core {
     started: BootTime,
     facts: Facts,
     recorder: Option<Recorder>,
+    notifier: Option<Notifier>,
 }
 
 /// What the daemon knows about itself and its host.
@@ -78,12 +80,18 @@ impl Core {
             started: clock::now(),
             facts,
             recorder: None,
+            notifier: None,
         }
     }
 
     /// Has everything recorded that the engine will be told.
     pub(super) fn record_to(&mut self, recorder: Option<Recorder>) {
         self.recorder = recorder;
+    }
+
+    /// Has others told what is done.
+    pub(super) fn notify_through(&mut self, notifier: Notifier) {
+        self.notifier = Some(notifier);
     }
 
     /// What the daemon knows about itself, to be brought up to date.
@@ -204,6 +212,9 @@ impl Core {
                 }
                 self.journal.resize(config.daemon.journal_events);
                 self.chronicle.reconfigure(&config);
+                if let Some(notifier) = &self.notifier {
+                    notifier.reconfigure(&config.actions.notify);
+                }
                 self.profiles = gate::names(&config);
                 let mut asked = Vec::new();
                 self.engine.reconfigure(now, config, &mut asked);
@@ -256,11 +267,14 @@ impl Core {
         }
     }
 
-    /// Writes down how far an action is.
+    /// Writes down how far an action is, and has those told who are to know.
     fn tell_receipt(&self, action: ActionId) {
         self.with_naming(|engine, naming| {
             if let Some((owner, receipt)) = engine.receipt(action, naming) {
                 self.metrics.action(&receipt);
+                if let Some(notifier) = &self.notifier {
+                    notifier.receipt(&receipt);
+                }
                 self.chronicle.action(receipt, owner, naming.moment(clock::now()));
             }
         });
@@ -284,6 +298,9 @@ impl Core {
             self.chronicle.journal(entry, owner, engine, naming);
             naming.moment(entry.at)
         });
+        if let (Happening::ActionsHeldBack { detail }, Some(notifier)) = (&entry.what, &self.notifier) {
+            notifier.held_back(moment.clone(), detail);
+        }
         self.journal.write(entry, moment, audience);
     }
 
@@ -410,3 +427,6 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Tick => None,
     }
 }
+
+#[cfg(test)]
+mod notify_tests;

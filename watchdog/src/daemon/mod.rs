@@ -3,9 +3,9 @@
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`), those who wait for a launch (`clients`),
 //! and what the gate has to know after a restart (`gate_file`, `peaks`). Four threads do what may block (`hands`), others
-//! write the history (`historian`, `chronicle`) and, where that is wished, what the engine is told (`recorder`). The main
-//! thread serves clients (`control`, `gate_api`, `exposition`), who ask the engine's owner through a queue (`request`); it
-//! starts, reloads and ends everything (`lifecycle`).
+//! write the history (`historian`, `chronicle`), tell others what was done (`notify`) and, where that is wished, record what
+//! the engine is told (`recorder`). The main thread serves clients (`control`, `gate_api`, `exposition`), who ask the engine's
+//! owner through a queue (`request`); it starts, reloads and ends everything (`lifecycle`).
 
 mod chronicle;
 mod clients;
@@ -26,6 +26,7 @@ mod lock;
 mod log;
 mod metrics;
 mod nature;
+mod notify;
 mod options;
 mod owner;
 mod past;

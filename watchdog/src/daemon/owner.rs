@@ -13,6 +13,7 @@ use super::gate_file::GateFile;
 use super::hands::{self, Loaded};
 use super::historian::Historian;
 use super::metrics::Metrics;
+use super::notify;
 use super::peaks;
 use super::pump::{Kept, Pump, Rings};
 use super::recorder::{Recorder, Scribe};
@@ -106,7 +107,9 @@ async fn follow(
         ..Facts::default()
     };
     let Beginning { kept, restored, recorder } = beginning;
+    let notifier = notify::start(config.actions.notify.clone())?;
     let mut core = Core::new(config, metrics, history, facts);
+    core.notify_through(notifier);
     core.record_to(recorder);
     match host::this_process() {
         Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),

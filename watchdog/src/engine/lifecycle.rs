@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Step;
 use super::deaths::Trail;
 use super::effect::{Effect, Happening};
+use super::gate::GateRecord;
 use super::id::{BootTime, Bytes, Pid, ProcessId};
 use super::input::{Exec, Exit, ExitStatus, Fork, Inspection, Memory, Oom, Signal};
 use super::membership::Newcomer;
@@ -163,6 +164,7 @@ impl Step<'_> {
         if let Some(known) = self.engine.table.get_mut(process) {
             known.adopted = true;
             let session = known.session;
+            self.effect(Effect::Remember(GateRecord::Adopted(process)));
             self.judge(process);
             self.gated_or_not(session);
             self.tick();

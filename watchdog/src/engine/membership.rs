@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Step;
 use super::classify::{self, Parent};
 use super::effect::{Effect, Happening, JournalEntry};
-use super::gate::UNPROFILED;
+use super::gate::{GateRecord, UNPROFILED};
 use super::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use super::input::{Image, Lineage};
 use super::process::{Launcher, Life, Process};
@@ -57,7 +57,8 @@ impl Step<'_> {
             self.begin(newcomer, &profile, None);
             return true;
         }
-        let Some(session) = self.session_of(lineage) else { return false };
+        let known = self.session_of(lineage).or_else(|| self.remembered_session(lineage));
+        let Some(session) = known else { return false };
         self.enter(newcomer, session, lineage, ProcessKind::Other);
         if !lineage.forked {
             self.reclassify(process);
@@ -83,6 +84,7 @@ impl Step<'_> {
 
     fn began(&mut self, session: SessionId, root: ProcessId, profile: &str) {
         self.track(root);
+        self.remember_session(session);
         self.bind(session);
         self.gated_or_not(session);
         self.journal(
@@ -104,6 +106,7 @@ impl Step<'_> {
             _ => lineage.depth,
         };
         let launched_by = Launcher::of(&image);
+        let adopted = self.was_adopted(process);
         self.engine.table.insert(Process {
             forked_by,
             parent,
@@ -115,12 +118,15 @@ impl Step<'_> {
             forked,
             kind,
             launched_by,
+            adopted,
             ..Process::new(process, session, uid, self.now)
         });
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += 1;
             session.tally.entered += 1;
-            session.ended = None;
+            // Another member of a session that was said to be over.
+            let again = session.ended.take().map(|_| session.id);
+            again.into_iter().for_each(|session| self.remember_session(session));
         }
         self.limits_unknown(process);
     }
@@ -171,6 +177,7 @@ impl Step<'_> {
                 session: Some(session),
                 what: Happening::SessionEnded,
             }));
+            self.effect(Effect::Remember(GateRecord::SessionOver(root)));
             self.gate_session_ended(session);
         }
     }

@@ -23,6 +23,7 @@ mod membership;
 mod memory;
 mod merge;
 mod process;
+mod remembered;
 mod revisit;
 mod session;
 mod standing;
@@ -87,6 +88,7 @@ pub struct Engine {
     deaths: deaths::Deaths,
     gate: gate::Gate,
     acts: act::Actions,
+    remembered: remembered::Remembered,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -123,6 +125,7 @@ impl Engine {
             deaths: deaths::Deaths::default(),
             gate: gate::Gate::default(),
             acts: act::Actions::default(),
+            remembered: remembered::Remembered::default(),
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -282,6 +285,10 @@ impl Step<'_> {
     fn journal(&mut self, at: BootTime, process: Option<ProcessId>, what: Happening) {
         let session = process.and_then(|id| self.engine.table.get(id)).map(|process| process.session);
         self.effect(Effect::Journal(JournalEntry { at, process, session, what }));
+    }
+
+    fn journal_in(&mut self, at: BootTime, process: ProcessId, session: SessionId, what: Happening) {
+        self.effect(Effect::Journal(JournalEntry { at, process: Some(process), session: Some(session), what }));
     }
 
     /// Opens a finding or brings it up to date, and tells the journal what changed.

@@ -1,4 +1,4 @@
-//! Names of users.
+//! Names of users, and the users of names.
 //!
 //! From /etc/passwd alone. getpwuid(3) would ask the name service switch, which a statically linked glibc cannot do
 //! without loading shared objects of exactly its own version at run time (it crashes or finds nothing when they differ), and
@@ -6,11 +6,37 @@
 //! or SSSD is shown by number.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::stat::number;
 use crate::engine::id::Uid;
+
+/// Where users are listed.
+pub const PASSWD: &str = "/etc/passwd";
+
+/// A user that something can be run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The user.
+    pub uid: Uid,
+    /// Its own group.
+    pub gid: u32,
+}
+
+/// The account of this name in a passwd file, if it has one.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn account(file: &Path, name: &str) -> io::Result<Option<Account>> {
+    let text = std::fs::read(file)?;
+    Ok(text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        fields.next().filter(|known| *known == name.as_bytes())?;
+        Some(Account { uid: Uid(number(fields.nth(1)?)?), gid: number(fields.next()?)? })
+    }))
+}
 
 /// The names in a passwd file, read again whenever the file is another one.
 pub struct Users {
@@ -21,7 +47,7 @@ pub struct Users {
 
 impl Default for Users {
     fn default() -> Self {
-        Self::new("/etc/passwd")
+        Self::new(PASSWD)
     }
 }
 
@@ -78,6 +104,20 @@ mod tests {
         assert_eq!(users.name(Uid(0)), "root");
         assert_eq!(users.name(Uid(1000)), "ann");
         assert_eq!(users.name(Uid(5)), "5");
+    }
+
+    #[test]
+    fn an_account_is_found_by_its_whole_name_and_the_first_of_two_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("passwd");
+        std::fs::write(&file, "ann:x:1000:100::/:\nbo:x:oops:1::/:\nann:x:0:0::/:\nroot:x:0:0\n").unwrap();
+        let found = |name| account(&file, name).unwrap();
+        assert_eq!(found("ann"), Some(Account { uid: Uid(1000), gid: 100 }));
+        assert_eq!(found("root"), Some(Account { uid: Uid::ROOT, gid: 0 }));
+        for name in ["an", "annx", "bo", "", "x"] {
+            assert_eq!(found(name), None, "{name:?}");
+        }
+        assert!(account(&dir.path().join("none"), "ann").is_err());
     }
 
     #[test]

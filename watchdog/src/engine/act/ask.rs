@@ -11,6 +11,7 @@ use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind, Subject};
 use crate::engine::effect::Effect;
 use crate::engine::finding::Finding;
+use crate::engine::gate::GateRecord;
 use crate::engine::id::{ActionId, FindingId, Pid, ProcessId, SessionId, Uid};
 use crate::engine::standing::Standing;
 use crate::engine::{Engine, Step};
@@ -260,6 +261,7 @@ impl Step<'_> {
     pub(in crate::engine) fn unadopt(&mut self, process: ProcessId) {
         if let Some(known) = self.engine.table.get_mut(process) {
             known.adopted = false;
+            self.effect(Effect::Remember(GateRecord::Unadopted(process)));
             self.judge(process);
             self.may_be_orphan(process);
             self.tick();

@@ -36,7 +36,8 @@ impl Engine {
         order.sort_by_key(|(above, process)| std::cmp::Reverse((*above, process.id.start_time, process.id.pid)));
         let mut chosen = Chosen::default();
         for (_, process) in order {
-            match self.spare(process.id, grounds) {
+            let ending = self.acts.ending(process.id).map(|action| format!("action {action} is ending it"));
+            match ending.or_else(|| self.spare(process.id, grounds)) {
                 Some(because) => chosen.spared.push((process.id, because)),
                 None => chosen.targets.push(target(process)),
             }

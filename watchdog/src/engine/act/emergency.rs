@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::choose::Chosen;
+use super::run::{Running, Stage};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, ActionState, FindingKind, ProcessKind};
 use crate::engine::effect::{Effect, Happening, JournalEntry};
@@ -173,7 +174,7 @@ impl Step<'_> {
             return;
         }
         let emergency = &self.engine.acts.emergency;
-        let settled = emergency.settling.is_none_or(|until| self.now >= until) && emergency.read > emergency.over;
+        let settled = emergency.settling.is_none_or(|until| self.now >= until) && emergency.read >= emergency.over;
         if !settled && self.engine.acts.emergency.over > BootTime(0) {
             return;
         }
@@ -189,7 +190,7 @@ impl Step<'_> {
 
     /// What is being ended already: its memory is waited for.
     fn emergency_under_way(&self) -> Option<ActionId> {
-        let ends = |running: &&super::run::Running| running.moves() && running.action.kind == ActionKind::Terminate;
+        let ends = |running: &&Running| running.moves() && running.action.kind == ActionKind::Terminate;
         self.engine.acts.running.values().find(ends).map(|running| running.action.id)
     }
 
@@ -197,8 +198,7 @@ impl Step<'_> {
     fn hurry(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         // A person's word, and policy's, is a grace.
-        if matches!(running.action.by, Decided::Emergency) && matches!(running.stage, super::run::Stage::Ending { .. })
-        {
+        if matches!(running.action.by, Decided::Emergency) && matches!(running.stage, Stage::Ending { .. }) {
             self.kill_rest(id);
         }
     }

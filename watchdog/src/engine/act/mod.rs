@@ -209,8 +209,8 @@ pub(super) struct Actions {
     struck: BTreeSet<ProcessId>,
     /// When policy ended whom, within the last minute.
     kills: VecDeque<BootTime>,
-    /// Policy has said that it stops at its rate bound.
-    paused: bool,
+    /// When the rate bound last held policy back.
+    held_back: Option<BootTime>,
     emergency: Emergency,
     pub(super) rights: Rights,
     /// An earlier run's, until the first scan shows who of their targets is there.
@@ -218,9 +218,23 @@ pub(super) struct Actions {
 }
 
 impl Actions {
+    /// What was decided, for whoever checks it.
+    #[cfg(test)]
+    pub(super) fn action(&self, id: ActionId) -> Option<&Action> {
+        self.get(id).map(|running| &running.action)
+    }
+
     /// An action, under way or over.
     fn get(&self, id: ActionId) -> Option<&Running> {
         self.running.get(&id).or_else(|| self.over.iter().rev().find(|running| running.action.id == id))
+    }
+
+    /// The action that is ending this process.
+    fn ending(&self, process: ProcessId) -> Option<ActionId> {
+        let ends = |running: &&Running| {
+            running.moves() && running.action.kind == ActionKind::Terminate && running.living().any(|it| it == process)
+        };
+        self.running.values().find(ends).map(|running| running.action.id)
     }
 
     /// An action is in such a state that ticks should come soon.

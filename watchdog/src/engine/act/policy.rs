@@ -34,8 +34,10 @@ impl Engine {
         match finding.seen.key.kind {
             FindingKind::Orphan => (members().collect(), Grounds::LeftBehind),
             FindingKind::Stale | FindingKind::Leak => (self.subtree(members()), Grounds::Helper),
-            FindingKind::Detached | FindingKind::Overlimit => (self.subtree([finding.seen.subject]), Grounds::Helper),
-            FindingKind::Fanout
+            FindingKind::Overlimit => (self.subtree([finding.seen.subject]), Grounds::Helper),
+            // The agent of a detached helper lives, and may have meant it: no evidence decides that.
+            FindingKind::Detached
+            | FindingKind::Fanout
             | FindingKind::Duplicate
             | FindingKind::Abandoned
             | FindingKind::Ungated
@@ -74,9 +76,6 @@ impl Step<'_> {
             .map(|finding| finding.id)
             .collect();
         due.into_iter().for_each(|finding| self.act_on(finding));
-        if self.engine.acts.kills.is_empty() {
-            self.engine.acts.paused = false;
-        }
     }
 
     fn act_on(&mut self, id: FindingId) {
@@ -127,7 +126,8 @@ impl Step<'_> {
 
     /// Says, once, that the rate bound holds policy back.
     pub(super) fn pause(&mut self, wanted: usize) {
-        if std::mem::replace(&mut self.engine.acts.paused, true) {
+        let before = self.engine.acts.held_back.replace(self.now);
+        if before.is_some_and(|at| self.now.since(at) < RATE_WINDOW) {
             return;
         }
         let bound = self.engine.config.actions.max_kills_per_minute;

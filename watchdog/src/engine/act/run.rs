@@ -17,7 +17,7 @@ use crate::units::span;
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that is still there this long after SIGKILL waits for something that no signal interrupts.
 const DYING: Duration = Duration::from_secs(5);
-/// The host's memory is waited for this long before it is told as it last was.
+/// The memory of the dead is waited for this long.
 const COUNTING: Duration = Duration::from_secs(2);
 /// How often what the targets forked meanwhile becomes a target too.
 const ROUNDS: u32 = 3;
@@ -88,7 +88,7 @@ pub(super) enum Stage {
     Ending { since: BootTime },
     /// Those that did not were killed.
     Killing { since: BootTime },
-    /// All are gone: what that freed is read.
+    /// All are gone: their memory is waited for.
     Counting { since: BootTime },
     /// They are frozen or throttled.
     Holding { since: BootTime },
@@ -179,10 +179,27 @@ impl Step<'_> {
         let mut running = Running::new(action.clone(), Stage::Looking { since: began, waiting: BTreeSet::new() });
         running.spared.extend(chosen.spared);
         self.engine.acts.running.insert(id, running);
+        if kind == ActionKind::Terminate {
+            self.let_go_of(id);
+        }
         self.effect(Effect::BeginAction(Box::new(action)));
         self.journal_action(id, "begun");
         self.look(id);
         id
+    }
+
+    /// Who is frozen hears no signal but SIGKILL: whoever is to end is let go.
+    fn let_go_of(&mut self, ends: ActionId) {
+        let running = &self.engine.acts.running;
+        let Some(ending) = running.get(&ends) else { return };
+        let ended: BTreeSet<ProcessId> = ending.living().collect();
+        let freezes = |held: &&Running| {
+            held.is_held()
+                && held.action.kind == ActionKind::Freeze
+                && held.living().any(|target| ended.contains(&target))
+        };
+        let held: Vec<ActionId> = running.values().filter(freezes).map(|held| held.action.id).collect();
+        held.into_iter().for_each(|id| self.let_go(id, "it is ended instead"));
     }
 
     /// Has the living targets looked at.
@@ -381,10 +398,16 @@ impl Step<'_> {
 
     /// The host's memory was read.
     pub(in crate::engine) fn act_host(&mut self) {
-        let now = self.now;
-        let counting = |running: &Running| matches!(running.stage, Stage::Counting { since } if now > since);
+        let (now, host) = (self.now, self.engine.close_watch.host);
+        // The kernel tells of an exit before, or while, it takes the memory back.
+        let is_back =
+            |running: &Running| host.available.0 >= running.action.available.0.saturating_add(running.freed().0 / 2);
+        let counting = |running: &&Running| match running.stage {
+            Stage::Counting { since } => is_back(running) || now.since(since) >= COUNTING,
+            _ => false,
+        };
         let ready: Vec<ActionId> =
-            self.engine.acts.running.values().filter(|running| counting(running)).map(|it| it.action.id).collect();
+            self.engine.acts.running.values().filter(counting).map(|running| running.action.id).collect();
         ready.into_iter().for_each(|id| self.counted(id));
     }
 
@@ -419,11 +442,11 @@ impl Step<'_> {
                     self.finish(id, ActionState::Incomplete, result);
                 }
                 Stage::Counting { since } if now.since(*since) >= COUNTING => self.counted(id),
+                Stage::Counting { .. } => self.effect(Effect::LookAtHost),
                 Stage::Holding { .. } => self.tick_held(id),
                 Stage::Looking { .. }
                 | Stage::Ending { .. }
                 | Stage::Killing { .. }
-                | Stage::Counting { .. }
                 | Stage::Releasing
                 | Stage::Over { .. } => {}
             }

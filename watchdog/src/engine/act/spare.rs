@@ -23,7 +23,7 @@ impl Engine {
         if id.pid <= Pid(1) || self.acts.rights.guarded.contains(&id) {
             return Some("it is the watchdog, or stands above it".into());
         }
-        if let Some(kept) = self.kept_around(process) {
+        if let Some(kept) = self.kept(process) {
             return Some(kept);
         }
         match grounds {
@@ -31,14 +31,14 @@ impl Engine {
                 (!self.is_part_of(process.session, session)).then(|| "it is in another session".into())
             }
             Grounds::LeftBehind => match self.standing(process) {
-                Standing::Orphan { .. } => self.at_a_terminal(process).or_else(|| self.doubt(process)),
+                Standing::Orphan { .. } => self.at_a_terminal(process).or_else(|| self.around(process)),
                 Standing::InOrder | Standing::Kept => Some("its agent lives".into()),
             },
             Grounds::Helper => {
                 if self.standing(process) != Standing::InOrder {
                     return Some("its agent is dead: that is another finding's".into());
                 }
-                self.agent_around(process).or_else(|| self.doubt(process))
+                self.agent_around(process).or_else(|| self.around(process))
             }
         }
     }
@@ -54,15 +54,18 @@ impl Engine {
     }
 
     /// It is meant to stay, or was started below something that is and that no agent is above any more.
-    fn kept_around(&self, process: &Process) -> Option<String> {
+    fn kept(&self, process: &Process) -> Option<String> {
         if let Verdict::Kept(because) = &process.verdict {
             return Some(format!("it is meant to stay: {because}"));
         }
-        let above = self.table.above(process.id).take_while(|above| !above.is_agent());
-        let kept = above.filter(|above| above.alive()).find(|above| above.verdict.is_kept());
-        let kept =
-            kept.map(|kept| format!("it runs below {} (pid {}), which is meant to stay", kept.label(), kept.id.pid));
-        kept.or_else(|| {
+        let mut above = self.table.above(process.id).take_while(|above| !above.is_agent());
+        let kept = above.find(|above| above.alive() && above.verdict.is_kept())?;
+        Some(format!("it runs below {} (pid {}), which is meant to stay", kept.label(), kept.id.pid))
+    }
+
+    /// What it would take with it, or is a part of, is meant to stay or in doubt.
+    fn around(&self, process: &Process) -> Option<String> {
+        self.doubt(process).or_else(|| {
             let below = self.table.below(process.id, |_| true).into_iter().filter_map(|id| self.table.alive(id));
             // A daemon in a session of its own does not care what becomes of the shell that started it.
             let leads = |kept: &Process| kept.inspection.as_deref().is_some_and(|seen| seen.sid == kept.id.pid.0);

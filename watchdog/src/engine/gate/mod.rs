@@ -155,7 +155,7 @@ pub struct Waits {
     pub estimate: Option<Duration>,
 }
 
-/// What the gate has to know after the daemon was gone: written, in this order, before anybody is answered.
+/// What the gate, and whoever acts, has to know after the daemon was gone: written, in this order, before anybody is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateRecord {
@@ -172,6 +172,21 @@ pub enum GateRecord {
     Granted(Lease),
     /// Its agent is gone.
     Ended(ProcessId),
+    /// A session began: its members may outlive its agent.
+    SessionBegan {
+        /// Its root.
+        root: ProcessId,
+        /// Its profile.
+        profile: String,
+        /// Its user.
+        uid: Uid,
+    },
+    /// Nobody of the session of this root is left.
+    SessionOver(ProcessId),
+    /// A person said that it is meant to stay,
+    Adopted(ProcessId),
+    /// and took that back.
+    Unadopted(ProcessId),
 }
 
 /// The highest memory of past sessions, by profile; the youngest last.

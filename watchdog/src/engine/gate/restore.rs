@@ -32,6 +32,10 @@ impl Step<'_> {
                 GateRecord::Ended(process) => {
                     gate.leases.remove(&process);
                 }
+                of_sessions @ (GateRecord::SessionBegan { .. }
+                | GateRecord::SessionOver(_)
+                | GateRecord::Adopted(_)
+                | GateRecord::Unadopted(_)) => self.engine.remembered.take(of_sessions),
             }
         }
         self.engine.gate.restored = Some(self.now);
@@ -72,6 +76,8 @@ impl Step<'_> {
         if gate.scans < SCANS_TO_READY {
             gate.scans += 1;
             gate.restored = gate.restored.map(|_| self.now);
+        } else {
+            self.forget_remembered();
         }
     }
 
@@ -102,6 +108,6 @@ impl Engine {
             .line
             .iter()
             .map(|(_, waiter)| GateRecord::Queued { at: waiter.queued, launch: Box::new(waiter.launch.clone()) });
-        ended.chain(held).chain(waiting).collect()
+        ended.chain(held).chain(waiting).chain(self.session_records()).collect()
     }
 }

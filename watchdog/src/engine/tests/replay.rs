@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::captures::{Capture, Captured, captures, profiles};
-use super::world::{World, listed, naming};
+use super::world::{World, aggressive, listed, naming};
 use crate::api::{Finding, FindingKind, ProcessState};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -69,7 +69,8 @@ fn findings_of(engine: &Engine) -> Vec<Finding> {
 /// The findings of an engine that is told what a recording holds of all that this world told its own.
 fn recorded(world: &World) -> Vec<Finding> {
     let redactor = Redactor::new(&profiles());
-    let mut engine = Engine::new(Arc::new(Config { profiles: profiles(), ..Config::default() }));
+    let config = Config { profiles: profiles(), actions: aggressive(), ..Config::default() };
+    let mut engine = Engine::new(Arc::new(config));
     for (at, input) in &world.told {
         let mut input = input.clone();
         redactor.input(&mut input);

@@ -1,18 +1,21 @@
 //! A host in a test: it forks, executes and exits, answers the engine's questions, and keeps the time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{self, FindingKind};
-use crate::config::Config;
+use crate::config::{Actions, Config, Reaction, Reactions};
 use crate::engine::Engine;
+use crate::engine::act::{Answer, Blow, Decided, Struck, Wave};
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks, Uid};
 use crate::engine::input::{
     Activity, Exec, Exit, ExitStatus, Fork, HostMemory, Image, Input, Inspection, KernelEvent, Lineage, Memory, Sample,
     Scan, ScannedProcess, Tmpfs,
 };
+use crate::engine::process::Verdict;
+use crate::engine::standing::Standing;
 use crate::engine::view::{Naming, Viewer};
 
 pub(super) const SHELL: ProcessId = ProcessId { pid: Pid(100), start_time: Ticks(1_000) };
@@ -41,6 +44,16 @@ pub(super) struct World {
     pub(super) tmpfs: Tmpfs,
     /// Inspections stay unanswered.
     pub(super) slow_proc: bool,
+    /// What was dealt to whom, in order.
+    pub(super) blows: Vec<(BootTime, Blow, ProcessId)>,
+    /// Signals end processes here. Otherwise policy strikes as hard as it can be told to, nobody minds, and every test of the
+    /// engine is one of the rule that nobody is struck who must not be.
+    mortal: bool,
+    last_host: HostMemory,
+    /// What each was last said to hold, which the host has back when it is gone.
+    holds: HashMap<ProcessId, Bytes>,
+    /// Who ignores SIGTERM.
+    pub(super) stubborn: HashSet<ProcessId>,
 }
 
 impl World {
@@ -49,6 +62,13 @@ impl World {
     }
 
     pub(super) fn with(config: Config) -> Self {
+        let mut world = Self::mortal(Config { actions: aggressive(), ..config });
+        world.mortal = false;
+        world
+    }
+
+    /// A host whose processes end when they are told to, under exactly this configuration.
+    pub(super) fn mortal(config: Config) -> Self {
         Self {
             engine: Engine::new(Arc::new(config)),
             now: BootTime(100_000_000_000),
@@ -70,6 +90,11 @@ impl World {
             habits: HashMap::new(),
             tmpfs: Tmpfs::default(),
             slow_proc: false,
+            blows: Vec::new(),
+            stubborn: HashSet::new(),
+            mortal: true,
+            last_host: HostMemory::default(),
+            holds: HashMap::new(),
         }
     }
 
@@ -141,6 +166,10 @@ impl World {
     /// Ends a process whose highest resident set the kernel knows.
     pub(super) fn end_after(&mut self, process: ProcessId, status: ExitStatus, peak: Option<Bytes>) {
         self.living.remove(&process);
+        if let Some(held) = self.holds.remove(&process) {
+            self.last_host.available += held;
+            self.last_host.anon = Bytes(self.last_host.anon.0.saturating_sub(held.0));
+        }
         for (ppid, _) in self.living.values_mut() {
             if *ppid == process.pid {
                 *ppid = Pid(1);
@@ -153,6 +182,7 @@ impl World {
     }
 
     pub(super) fn memory(&mut self, process: ProcessId, anon: Bytes) {
+        self.holds.insert(process, anon);
         self.sample(process, Memory { anon, ..Memory::default() });
     }
 
@@ -214,12 +244,70 @@ impl World {
                     Effect::Untrack(process) => {
                         self.tracked.remove(process);
                     }
+                    Effect::Strike(wave) => {
+                        self.check(wave);
+                        open.insert(0, self.strike(wave));
+                    }
+                    Effect::LookAtHost if self.mortal => {
+                        open.push(Input::Host(self.last_host));
+                    }
                     Effect::Journal(entry) => self.journal.push(entry.what.clone()),
                     _ => {}
                 }
                 self.effects.push(effect);
             }
         }
+    }
+
+    /// What the hand that acts does, and what that comes to.
+    fn strike(&mut self, wave: &Wave) -> Input {
+        let mut answers = Vec::new();
+        for process in &wave.targets {
+            self.blows.push((self.now, wave.blow, *process));
+            let there = self.living.contains_key(process);
+            answers.push((*process, if there { Answer::Sent } else { Answer::Gone }));
+            let dies = match wave.blow {
+                Blow::Kill => true,
+                Blow::Term => !self.stubborn.contains(process),
+                Blow::Freeze | Blow::Thaw | Blow::Throttle | Blow::Loosen => false,
+            };
+            if self.mortal && there && dies {
+                self.kill(*process);
+            }
+        }
+        Input::Struck(Struck { action: wave.action, blow: wave.blow, at: self.now, answers })
+    }
+
+    /// The rule, told once more and independently: whoever is struck on his own account is alive, was left behind or is a helper,
+    /// and is not meant to stay.
+    fn check(&self, wave: &Wave) {
+        if !matches!(wave.blow, Blow::Term | Blow::Kill | Blow::Freeze) {
+            return;
+        }
+        let action = self.engine.acts.action(wave.action).expect("an action is known before anything is done");
+        for target in &wave.targets {
+            let struck = self.engine.table.alive(*target).unwrap_or_else(|| panic!("{target} is not alive"));
+            assert!(!struck.verdict.is_kept(), "{target} is kept: {:?}", struck.verdict);
+            assert!(target.pid > Pid(1) && *target != SHELL, "{target}");
+            if matches!(action.by, Decided::Person(_)) {
+                continue;
+            }
+            assert!(!matches!(struck.verdict, Verdict::Unknown(_)), "{target} is in doubt: {:?}", struck.verdict);
+            let orphan = matches!(self.engine.standing(struck), Standing::Orphan { .. });
+            assert!(orphan || !struck.is_agent(), "{target} is an agent, and not left behind");
+            for below in self.engine.table.below(*target, |_| true) {
+                let Some(below) = self.engine.table.alive(below) else { continue };
+                assert!(orphan || !below.is_agent(), "below {target} runs the agent {}", below.id);
+                assert!(!matches!(below.verdict, Verdict::Unknown(_)), "below {target} is {}, in doubt", below.id);
+            }
+        }
+    }
+
+    /// Who was told to end, each once, in order.
+    pub(super) fn told_to_end(&self) -> Vec<ProcessId> {
+        let told = self.blows.iter().filter(|(_, blow, _)| *blow == Blow::Term).map(|(_, _, process)| *process);
+        let mut seen = HashSet::new();
+        told.filter(|process| seen.insert(*process)).collect()
     }
 
     /// From now on the process does this much in a minute.
@@ -240,7 +328,12 @@ impl World {
     /// The host has this much memory left, and as much shared memory.
     pub(super) fn host(&mut self, available: Bytes, shmem: Bytes) {
         let total = Bytes::from_mib(64 * 1024);
-        self.tell(Input::Host(HostMemory { total, available, shmem, ..HostMemory::default() }));
+        self.host_is(HostMemory { total, available, shmem, ..HostMemory::default() });
+    }
+
+    pub(super) fn host_is(&mut self, host: HostMemory) {
+        self.last_host = host;
+        self.tell(Input::Host(host));
     }
 
     fn inspection(&self, process: ProcessId) -> Inspection {
@@ -329,6 +422,32 @@ impl World {
         self.next_pid += 1;
         self.now = self.now.plus(Duration::from_millis(10));
         ProcessId { pid: Pid(self.next_pid), start_time: Ticks(self.now.0 / 10_000_000) }
+    }
+}
+
+/// Every test ends with memory running out.
+impl Drop for World {
+    fn drop(&mut self) {
+        if !self.mortal && !std::thread::panicking() {
+            self.host(Bytes::from_mib(1), Bytes(0));
+            self.wait(3 * SECOND);
+        }
+    }
+}
+
+/// As hard as policy can be told to act.
+pub(super) fn aggressive() -> Actions {
+    let kinds = [FindingKind::Orphan, FindingKind::Stale, FindingKind::Leak, FindingKind::Overlimit];
+    Actions {
+        enforce: true,
+        about: Reactions(kinds.map(|kind| (kind, Reaction::Terminate)).into()),
+        grace: Duration::ZERO,
+        kill_after: SECOND,
+        max_kills_per_minute: 100_000,
+        emergency_term: 90,
+        emergency_kill: 80,
+        settle: SECOND,
+        ..Actions::default()
     }
 }
 

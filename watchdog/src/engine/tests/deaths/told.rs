@@ -161,8 +161,7 @@ fn the_same_night_is_told_in_the_same_words() {
             world.kill(process);
         }
         world.wait(Duration::from_secs(3));
-        let died =
-            world.effects.into_iter().filter(|effect| matches!(effect, Effect::Died(_) | Effect::LookIntoOom { .. }));
+        let died = world.effects.iter().filter(|effect| matches!(effect, Effect::Died(_) | Effect::LookIntoOom { .. }));
         serde_json::to_string(&died.collect::<Vec<_>>()).unwrap()
     };
     let first = night();

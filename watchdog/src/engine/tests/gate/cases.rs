@@ -18,7 +18,7 @@ fn a_launch_with_room_is_granted_at_once_and_is_the_root_of_a_session_before_the
             _ => None,
         })
         .collect();
-    assert_eq!(steps, ["remember", "track", "bound", "granted"]);
+    assert_eq!(steps, ["remember", "track", "remember", "bound", "granted"]);
     let session = world.session(process);
     assert!(session.gated);
     assert_eq!((session.profile.as_str(), session.processes.len()), ("claude-code", 1));

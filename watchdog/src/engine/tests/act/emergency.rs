@@ -1,0 +1,141 @@
+use super::*;
+
+/// Memory is about to run out: 8 % of it is left.
+fn short(world: &mut World) {
+    world.host_is(memory(16_384, 1_310));
+}
+
+fn relieved(world: &mut World) {
+    world.host_is(memory(16_384, 8_000));
+}
+
+#[test]
+fn orphans_go_first_even_within_their_grace_then_tools_and_agents_never() {
+    let mut world = acting(|_| {});
+    let (dead, agent) = (world.claude(), world.claude());
+    let orphans = server(&mut world, dead);
+    let (servers, burst) = (server(&mut world, agent), tool(&mut world, agent, 900));
+    world.kill(dead);
+    world.wait(SECOND);
+
+    short(&mut world);
+    assert_eq!(world.told_to_end()[..3], [orphans[2], orphans[1], orphans[0]]);
+    world.wait(SECOND);
+    short(&mut world);
+    world.wait(SECOND);
+    assert!(all_dead(&world, &[burst]), "{:#?}", receipts(&world));
+    for _ in 0..10 {
+        short(&mut world);
+        world.wait(5 * SECOND);
+    }
+    assert!(!all_dead(&world, &[agent]) && servers.iter().all(|server| !all_dead(&world, &[*server])));
+    let receipts = receipts(&world);
+    assert_eq!(receipts.len(), 2, "{receipts:#?}");
+    assert!(receipts.iter().all(|receipt| receipt.by == crate::api::DecidedBy::Emergency));
+    assert!(receipts[0].reason.starts_with("7% of the memory is left: "), "{}", receipts[0].reason);
+}
+
+#[test]
+fn the_first_one_is_waited_for_and_who_recovers_loses_nobody_else() {
+    let mut world = acting(|_| {});
+    let (one, other) = (world.claude(), world.claude());
+    let (first, second) = (server(&mut world, one), server(&mut world, other));
+    world.memory(first[2], Bytes::from_mib(500));
+    world.stubborn.insert(first[2]);
+    world.kill(one);
+    world.kill(other);
+    world.wait(SECOND);
+
+    short(&mut world);
+    world.wait(5 * SECOND);
+    short(&mut world);
+    assert_eq!(receipts(&world).len(), 1, "the largest group first, and one at a time");
+    world.wait(6 * SECOND);
+    relieved(&mut world);
+    world.wait(5 * SECOND);
+    assert!(all_dead(&world, &first), "{:#?}", receipts(&world));
+    assert!(second.iter().all(|process| !all_dead(&world, &[*process])));
+}
+
+#[test]
+fn below_the_lower_line_nobody_is_asked_first() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let hog = tool(&mut world, agent, 4_000);
+    world.stubborn.insert(hog);
+    short(&mut world);
+    assert_eq!(world.told_to_end(), [hog]);
+    world.wait(2 * SECOND);
+    world.host_is(memory(16_384, 300));
+    world.wait(SECOND);
+    assert!(all_dead(&world, &[hog]), "{:?}", world.blows);
+
+    let hog = tool(&mut world, agent, 4_000);
+    world.wait(SECOND);
+    world.host_is(memory(16_384, 300));
+    assert_eq!(world.blows.last().map(|(_, blow, process)| (*blow, *process)), Some((Blow::Kill, hog)));
+}
+
+#[test]
+fn a_small_young_tool_is_not_ended_in_the_stead_of_the_one_that_fills_the_memory() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let hog = world.spawn(agent, &["/usr/bin/python3", "fill.py"]);
+    world.memory(hog, Bytes::from_mib(9_000));
+    world.wait(2 * MINUTE);
+    let small = tool(&mut world, agent, 200);
+    short(&mut world);
+    assert_eq!(world.told_to_end(), [hog]);
+    assert!(!all_dead(&world, &[small]));
+}
+
+#[test]
+fn swap_counts_as_memory() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    tool(&mut world, agent, 4_000);
+    let swap = Bytes::from_mib(8_192);
+    world.host_is(HostMemory { swap_total: swap, swap_free: swap, ..memory(16_384, 1_000) });
+    world.wait(5 * SECOND);
+    assert!(world.blows.is_empty());
+    world.host_is(HostMemory { swap_total: swap, swap_free: Bytes::from_mib(200), ..memory(16_384, 1_000) });
+    assert_eq!(world.blows.len(), 1);
+}
+
+#[test]
+fn pressure_alone_never_ends_anybody() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    let (some, full) = (Some(90.0), Some(90.0));
+    world.host_is(HostMemory { pressure_some_avg10: some, pressure_full_avg10: full, ..memory(16_384, 9_800) });
+    world.wait(20 * SECOND);
+    assert!(world.blows.is_empty() && !all_dead(&world, &chain));
+}
+
+#[test]
+fn where_nothing_may_be_ended_that_is_said_once() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    world.memory(agent, Bytes::from_mib(12_000));
+    for _ in 0..5 {
+        short(&mut world);
+        world.wait(5 * SECOND);
+    }
+    assert!(world.blows.is_empty());
+    let held = |what: &&crate::engine::effect::Happening| {
+        matches!(what, crate::engine::effect::Happening::ActionsHeldBack { .. })
+    };
+    assert_eq!(world.journal.iter().filter(held).count(), 1);
+}
+
+#[test]
+fn the_emergency_can_be_left_out() {
+    let mut world = acting(|config| config.actions.emergency = false);
+    let agent = world.claude();
+    tool(&mut world, agent, 4_000);
+    short(&mut world);
+    world.wait(5 * SECOND);
+    assert!(world.blows.is_empty());
+}

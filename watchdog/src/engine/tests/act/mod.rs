@@ -1,0 +1,89 @@
+//! Acting: given findings, people and pressure, when it is acted, then it is on the right ones, once, and the receipt says so.
+
+mod emergency;
+mod person;
+mod policy;
+mod property;
+mod restart;
+
+use super::world::{MINUTE, SECOND, USER, World, naming};
+use crate::api::{ActionState, FindingKind, Receipt, Subject};
+use crate::config::{Actions, Config};
+use crate::engine::act::{Ask, AskError, Blow, What};
+use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
+use crate::engine::input::{HostMemory, Input};
+use crate::engine::view::Viewer;
+
+const ROOT: Uid = Uid::ROOT;
+
+/// A host on which signals end processes. Policy is on, unless the test changes that.
+fn acting(change: impl FnOnce(&mut Config)) -> World {
+    let mut config = Config { actions: Actions { enforce: true, ..Actions::default() }, ..Config::default() };
+    change(&mut config);
+    let mut world = World::mortal(config);
+    world.host_is(memory(16_384, 12_000));
+    world
+}
+
+/// One on which only people act.
+fn reporting() -> World {
+    acting(|config| config.actions.enforce = false)
+}
+
+/// So many MiB, of which so much is available; the rest is processes'.
+fn memory(total: u64, available: u64) -> HostMemory {
+    let [total, available, anon] = [total, available, total - available].map(Bytes::from_mib);
+    HostMemory { total, available, anon, ..HostMemory::default() }
+}
+
+/// `npm exec`, its shell and the server, 40 MiB each.
+fn server(world: &mut World, agent: ProcessId) -> [ProcessId; 3] {
+    let npm = world.spawn(agent, &["/usr/bin/node", "/usr/bin/npx", "-y", "@modelcontextprotocol/server-memory"]);
+    let sh = world.spawn(npm, &["/bin/sh", "-c", "mcp-server-memory"]);
+    let node = world.spawn(sh, &["/usr/bin/node", "/home/u/.npm/_npx/1/node_modules/.bin/mcp-server-memory"]);
+    let chain = [npm, sh, node];
+    chain.iter().for_each(|process| world.memory(*process, Bytes::from_mib(40)));
+    chain
+}
+
+/// A tool below an agent that holds so many MiB.
+fn tool(world: &mut World, agent: ProcessId, mib: u64) -> ProcessId {
+    let tool = world.spawn(agent, &["/usr/bin/gcc", "-c", "x.c"]);
+    world.memory(tool, Bytes::from_mib(mib));
+    tool
+}
+
+fn receipts(world: &World) -> Vec<Receipt> {
+    world.engine.actions(Viewer::Root, &naming()).actions
+}
+
+/// The only receipt there is.
+fn receipt(world: &World) -> Receipt {
+    let all = receipts(world);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all[0].clone()
+}
+
+/// What was sent to a process, in order.
+fn sent(receipt: &Receipt, process: ProcessId) -> Vec<(&str, &str)> {
+    let target = receipt.targets.iter().find(|target| target.pid == process.pid.0);
+    let target = target.unwrap_or_else(|| panic!("{process} in {receipt:#?}"));
+    target.sent.iter().map(|sent| (sent.what.as_str(), sent.answer.as_str())).collect()
+}
+
+fn ask(world: &mut World, uid: Uid, what: What) -> Result<(), AskError> {
+    let ask = Ask { uid, what };
+    let planned = world.engine.plan(&ask).map(drop);
+    if planned.is_ok() {
+        world.tell(Input::Ask(ask));
+    }
+    planned
+}
+
+fn reap(world: &mut World, subjects: &[Subject]) -> Result<(), AskError> {
+    ask(world, USER, What::Reap(subjects.to_vec()))
+}
+
+fn all_dead(world: &World, processes: &[ProcessId]) -> bool {
+    processes.iter().all(|process| world.living().all(|living| living != *process))
+}

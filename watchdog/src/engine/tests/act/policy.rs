@@ -1,0 +1,154 @@
+use super::*;
+use crate::config::{Reaction, Reactions};
+
+#[test]
+fn by_default_nothing_is_ever_done() {
+    let mut world = reporting();
+    let agent = world.claude();
+    server(&mut world, agent);
+    world.kill(agent);
+    world.wait(5 * MINUTE);
+    world.host_is(memory(16_384, 100));
+    world.wait(MINUTE);
+    assert!(world.blows.is_empty() && receipts(&world).is_empty());
+}
+
+#[test]
+fn orphans_end_after_their_grace_and_not_before() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+
+    world.wait(29 * SECOND);
+    assert!(world.blows.is_empty(), "{:?}", world.blows);
+    world.wait(3 * SECOND);
+    assert!(all_dead(&world, &chain));
+    assert_eq!(receipt(&world).by, crate::api::DecidedBy::Policy);
+}
+
+#[test]
+fn adopting_within_the_grace_calls_it_off() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(20 * SECOND);
+    chain.iter().for_each(|process| world.tell(Input::Adopt(*process)));
+    world.wait(MINUTE);
+    assert!(world.blows.is_empty());
+}
+
+#[test]
+fn evidence_that_shows_at_the_last_look_calls_it_off() {
+    let mut world = acting(|config| config.actions.about = Reactions::default());
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(MINUTE);
+    // What it does from now on only a look shows.
+    world.shows(chain[2], |seen| seen.listens = vec!["tcp 127.0.0.1:3000".into()]);
+    reap(&mut world, &[]).unwrap();
+    assert!(world.blows.is_empty(), "{:?}", world.blows);
+    let receipt = receipt(&world);
+    assert_eq!(receipt.state, ActionState::CalledOff, "{receipt:#?}");
+    assert!(receipt.result.contains("called off"), "{receipt:#?}");
+}
+
+#[test]
+fn a_target_that_cannot_be_looked_at_is_left_alone() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(SECOND);
+    world.slow_proc = true;
+    reap(&mut world, &[]).unwrap();
+    world.wait(10 * SECOND);
+    assert!(world.blows.is_empty() && !all_dead(&world, &chain));
+    assert_eq!(receipt(&world).state, ActionState::CalledOff);
+}
+
+#[test]
+fn no_more_are_ended_in_a_minute_than_the_bound_and_that_is_said_once() {
+    let mut world = acting(|config| config.actions.max_kills_per_minute = 5);
+    let agent = world.claude();
+    let all: Vec<ProcessId> = (0..4).flat_map(|_| server(&mut world, agent)).collect();
+    world.kill(agent);
+    world.wait(40 * SECOND);
+
+    let dead = |world: &World| all.iter().filter(|process| all_dead(world, &[**process])).count();
+    assert_eq!(dead(&world), 5);
+    let said = |world: &World| {
+        let held = |what: &&crate::engine::effect::Happening| {
+            matches!(what, crate::engine::effect::Happening::ActionsHeldBack { .. })
+        };
+        world.journal.iter().filter(held).count()
+    };
+    assert_eq!(said(&world), 1);
+    world.wait(MINUTE);
+    assert_eq!(dead(&world), 10);
+    world.wait(MINUTE);
+    assert_eq!(dead(&world), 12);
+}
+
+#[test]
+fn a_profile_has_the_last_word_on_its_own_sessions() {
+    let mut world = acting(|config| {
+        let claude = config.profiles.iter_mut().find(|profile| profile.name == "claude-code").unwrap();
+        claude.actions = Reactions([(FindingKind::Orphan, Reaction::Report)].into());
+    });
+    let (claude, codex) = (world.claude(), world.agent("/usr/local/bin/codex"));
+    let (spared, ended) = (server(&mut world, claude), server(&mut world, codex));
+    world.kill(claude);
+    world.kill(codex);
+    world.wait(MINUTE);
+    assert!(all_dead(&world, &ended));
+    assert!(spared.iter().all(|process| !all_dead(&world, &[*process])));
+}
+
+#[test]
+fn what_survives_a_kill_is_not_killed_again_and_again() {
+    let mut world = World::with(Config::default());
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(3 * MINUTE);
+    for process in chain {
+        let blows: Vec<Blow> =
+            world.blows.iter().filter(|(_, _, struck)| *struck == process).map(|(_, blow, _)| *blow).collect();
+        assert_eq!(blows, [Blow::Term, Blow::Kill]);
+    }
+    assert_eq!(receipt(&world).state, ActionState::Incomplete);
+}
+
+#[test]
+fn what_is_frozen_is_let_go_when_it_is_adopted() {
+    let mut world = acting(|config| config.actions.about = Reactions([(FindingKind::Orphan, Reaction::Freeze)].into()));
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(40 * SECOND);
+    assert_eq!(receipt(&world).state, ActionState::Holding);
+    assert!(!all_dead(&world, &chain));
+
+    world.tell(Input::Adopt(chain[2]));
+    world.wait(2 * SECOND);
+    let receipt = receipts(&world).into_iter().next().unwrap();
+    assert_eq!(receipt.state, ActionState::Done, "{receipt:#?}");
+    assert_eq!(sent(&receipt, chain[2]), [("STOP", "sent"), ("CONT", "sent")]);
+}
+
+#[test]
+fn what_is_frozen_can_be_let_go_by_hand() {
+    let mut world = acting(|config| config.actions.about = Reactions([(FindingKind::Orphan, Reaction::Freeze)].into()));
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(40 * SECOND);
+    let pid = Subject::Pid(chain[0].pid.0);
+    assert_eq!(world.engine.held(Uid(4_242), &[pid]), Err(AskError::NotYours));
+    ask(&mut world, USER, What::Thaw(vec![pid])).unwrap();
+    assert_eq!(receipts(&world)[0].state, ActionState::Done);
+    assert_eq!(world.engine.held(USER, &[pid]), Err(AskError::NothingHeld));
+}

@@ -1,0 +1,136 @@
+use super::*;
+use crate::engine::Engine;
+use crate::engine::act::{ActionRecord, Answer};
+use crate::engine::effect::Effect;
+use crate::engine::gate::Restored;
+
+/// What the hand that acts has written down by now, before it carried out the last of it.
+fn written(world: &World) -> Vec<ActionRecord> {
+    let mut records = Vec::new();
+    for effect in &world.effects {
+        match effect {
+            Effect::BeginAction(action) => records.push(ActionRecord::Begun(action.clone())),
+            Effect::Strike(wave) => records.extend(wave.targets.iter().flat_map(|process| {
+                let (action, blow, process, at) = (wave.action, wave.blow, *process, world.now);
+                [
+                    ActionRecord::Striking { action, blow, process, at },
+                    ActionRecord::Struck { action, blow, process, answer: Answer::Sent },
+                ]
+            })),
+            Effect::EndAction(action) => records.push(ActionRecord::Over(*action)),
+            _ => {}
+        }
+    }
+    records
+}
+
+/// The daemon is killed, and another one knows what was written.
+fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
+    let known = world.engine.gate_records();
+    let actions = Actions { enforce, ..Actions::default() };
+    world.engine = Engine::new(std::sync::Arc::new(Config { actions, ..Config::default() }));
+    world.blows.clear();
+    world.effects.clear();
+    world.tell(Input::Restore(Box::new(Restored { records: known, ..Restored::default() })));
+    world.tell(Input::Resume(records));
+    let scan = world.scan(true);
+    world.tell(scan);
+}
+
+fn reaped() -> (World, [ProcessId; 3]) {
+    let mut world = reporting();
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.stubborn.extend(chain);
+    world.kill(agent);
+    world.wait(SECOND);
+    reap(&mut world, &[]).unwrap();
+    (world, chain)
+}
+
+#[test]
+fn a_daemon_that_was_killed_in_the_middle_goes_on_and_sends_nothing_twice() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    world.wait(3 * SECOND);
+    restart(&mut world, records, false);
+    assert!(world.blows.is_empty(), "they were told to end: {:?}", world.blows);
+    world.wait(5 * SECOND);
+    assert!(world.blows.is_empty(), "their grace goes on");
+    world.wait(4 * SECOND);
+    let kills: Vec<Blow> = world.blows.iter().map(|(_, blow, _)| *blow).collect();
+    assert_eq!(kills, [Blow::Kill; 3]);
+    assert!(all_dead(&world, &chain));
+    let receipt = receipt(&world);
+    assert_eq!((receipt.id, receipt.state), (1, ActionState::Done));
+    assert_eq!(sent(&receipt, chain[0]), [("TERM", "sent"), ("KILL", "sent")]);
+}
+
+#[test]
+fn every_place_in_the_record_is_one_to_go_on_from() {
+    let (world, _) = reaped();
+    let whole = written(&world);
+    for cut in 1..=whole.len() {
+        let (mut world, chain) = reaped();
+        let mut sent: Vec<ProcessId> = Vec::new();
+        for record in &whole[..cut] {
+            if let ActionRecord::Striking { process, .. } = record {
+                sent.push(*process);
+            }
+        }
+        restart(&mut world, whole[..cut].to_vec(), false);
+        world.wait(30 * SECOND);
+        assert!(all_dead(&world, &chain), "cut at {cut}: {:#?}", receipts(&world));
+        for process in chain {
+            let terms =
+                world.blows.iter().filter(|(_, blow, struck)| *blow == Blow::Term && *struck == process).count();
+            assert_eq!(terms, usize::from(!sent.contains(&process)), "cut at {cut}: {process}");
+        }
+        assert_eq!(receipts(&world).len(), 1, "cut at {cut}");
+    }
+}
+
+#[test]
+fn who_was_adopted_meanwhile_or_shows_a_reason_to_stay_is_left_alone() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    let begun: Vec<ActionRecord> = records.into_iter().take(1).collect();
+    world.shows(chain[2], |seen| seen.listens = vec!["tcp 127.0.0.1:3000".into()]);
+    restart(&mut world, begun, false);
+    world.wait(30 * SECOND);
+    assert!(world.blows.is_empty());
+    assert_eq!(receipt(&world).state, ActionState::CalledOff);
+}
+
+#[test]
+fn who_was_adopted_before_a_restart_still_is_and_who_was_left_behind_still_was() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let (adopted, left) = (server(&mut world, agent), server(&mut world, agent));
+    adopted.iter().for_each(|process| world.tell(Input::Adopt(*process)));
+    world.kill(agent);
+    world.wait(SECOND);
+    restart(&mut world, Vec::new(), true);
+    world.wait(MINUTE);
+    assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
+    assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
+    assert_eq!(world.all(FindingKind::Orphan)[0].evidence["profile"], "claude-code");
+}
+
+#[test]
+fn numbers_go_on_where_they_were() {
+    let (mut world, _) = reaped();
+    let records = written(&world);
+    world.wait(30 * SECOND);
+    let mut over = written(&world);
+    assert!(over.len() > records.len());
+    over.push(ActionRecord::Count(crate::engine::id::ActionId(41)));
+    let agent = world.claude();
+    restart(&mut world, over, false);
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    world.wait(SECOND);
+    reap(&mut world, &[]).unwrap();
+    assert!(all_dead(&world, &chain));
+    assert_eq!(receipt(&world).id, 42);
+}
