@@ -1,5 +1,6 @@
 //! The harness itself: what the other tests rely on, checked against /proc.
 
+use rustix::process::Signal;
 use watchdog_tests::{ProcessId, Stage, descendants, is_alive, poll, seconds};
 
 #[test]
@@ -26,6 +27,22 @@ fn the_end_of_a_stage_ends_what_has_left_its_parent_its_session_and_its_name() {
     drop(stage);
 
     assert!(all.iter().all(|process| !is_alive(*process)), "something of {all:?} is left");
+}
+
+#[test]
+fn who_survives_sigterm_counts_how_often_it_came() {
+    let mut stage = Stage::new();
+    stage.agent("count-term terms report stubborn hold");
+    let stubborn = stage.reported("stubborn");
+    let counted = stage.directory().join(format!("terms-{}", stubborn.pid));
+
+    for times in 1..=2 {
+        stage.signal(stubborn, Signal::TERM);
+        let seen = poll(seconds(5.0), || (std::fs::read(&counted).ok()?.len() == times).then_some(()));
+        assert!(seen.is_some(), "not {times} signals: {:?}", std::fs::read(&counted));
+    }
+
+    assert!(is_alive(stubborn));
 }
 
 #[test]

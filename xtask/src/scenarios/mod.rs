@@ -109,11 +109,11 @@ impl Scenario {
             }
             Self::A2 => {
                 "12 helpers of one agent leak 5 MiB/s each beside a process of 180 MiB outside any session. Won: helpers \
-                 died, and nobody else. Times count from 10 % available"
+                 died, and nobody else. Times count from 12 % available"
             }
             Self::A3 => {
                 "a helper that ignores SIGTERM takes memory until 7 % is available. Won: it is dead within kill_after (10 s) + \
-                 1 s of the first SIGTERM. Times count from 10 % available"
+                 1 s of the first SIGTERM. Times count from 12 % available"
             }
             Self::A7 => {
                 "orphans are reaped by POST /v1/reap; each is killed, and its pid given to a process of nobody's session \

@@ -115,9 +115,8 @@ impl Guarding {
             }
             Self::Peer(peer) => {
                 let log = fs::read_to_string(&peer.log).unwrap_or_default();
-                let told = |line: &&str| {
-                    ["sending SIG", "Sending SIG", "low memory", "kill failed"].iter().any(|word| line.contains(word))
-                };
+                let words = ["to process", "kill failed", "] Sending SIG", "The victim"];
+                let told = |line: &&str| words.iter().any(|word| line.contains(word));
                 let told = log.lines().filter(told).map(|line| line.trim().to_owned()).collect::<Vec<_>>();
                 let more = told.len().saturating_sub(WORDS);
                 let more = (more > 0).then(|| format!("and {more} lines more of that"));
@@ -158,6 +157,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        println!("the guard has said:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

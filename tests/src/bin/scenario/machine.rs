@@ -13,9 +13,9 @@ fn meminfo(text: &str, key: &str) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     /// MemAvailable.
-    pub(crate) available: u64,
+    available: u64,
     /// AnonPages.
-    pub(crate) anonymous: u64,
+    anonymous: u64,
 }
 
 impl Memory {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use watchdog_tests::{MIB, Stage, is_alive, poll};
+use watchdog_tests::{Stage, is_alive, poll};
 
 use crate::guard::Guard;
 use crate::machine::{self, Memory};
@@ -65,7 +65,7 @@ pub(crate) fn many_small_ones(guard: Guard) -> Report {
 }
 
 /// So much is available when the helper has what it wants, in per cent.
-const LEFT: f64 = 7.0;
+const LEFT: u32 = 7;
 /// `kill_after` of the configuration, by default, and a second.
 const GONE_WITHIN: Duration = Duration::from_secs(11);
 
@@ -74,12 +74,8 @@ pub(crate) fn one_that_ignores_term(guard: Guard) -> Report {
     let mut stage = Stage::new();
     let guarding = guard.start(&stage, CONFIG);
     let watch = Watch::new();
-    let memory = Memory::now();
-    let all = (memory.available + memory.anonymous) as f64;
-    let wanted = (memory.available as f64 - all * LEFT / 100.0) as u64 / MIB;
-    let agent = stage.agent(&format!(
-        "spawn helper [ count-term terms report stubborn await go anon {wanted} report full hold ] hold"
-    ));
+    let agent =
+        stage.agent(&format!("spawn helper [ count-term terms report stubborn await go fill {LEFT} hold ] hold"));
     let stubborn = stage.reported("stubborn");
     watch.follow("helper that ignores SIGTERM", stubborn);
     watch.follow("agent", agent);

@@ -16,8 +16,9 @@ use crate::machine::Memory;
 const LOOK: Duration = Duration::from_millis(10);
 /// How often memory is read.
 const MEMORY: Duration = Duration::from_millis(200);
-/// Below this share of available memory, in per cent, a machine is short of it: where earlyoom and agent-watchdog act.
-const LOW: f64 = 10.0;
+/// Below this share of available memory, in per cent, a machine is short of it: a little above where anybody acts, so that
+/// memory is read once in between.
+const LOW: f64 = 12.0;
 
 /// A death.
 #[derive(Clone, Debug)]
