@@ -78,7 +78,7 @@ impl Engine {
             .filter(|finding| finding.seen.key.kind == kind)
             .map(|finding| {
                 let (candidates, grounds) = self.candidates(finding);
-                let new = candidates.into_iter().filter(|process| !self.acts.struck.contains(process));
+                let new = candidates.into_iter().filter(|process| !self.acts.is_done_with(*process));
                 (finding, self.choose(new, grounds), grounds)
             })
             .filter(|(_, chosen, _)| !chosen.targets.is_empty())
@@ -120,7 +120,7 @@ impl Engine {
             .into_iter()
             .filter_map(|burst| {
                 let all = self.subtree(burst.iter().map(|top| top.id));
-                let new = all.into_iter().filter(|process| !self.acts.struck.contains(process));
+                let new = all.into_iter().filter(|process| !self.acts.is_done_with(*process));
                 let chosen = self.choose(new, Grounds::Helper);
                 Some((*burst.first()?, chosen)).filter(|(_, chosen)| !chosen.targets.is_empty())
             })

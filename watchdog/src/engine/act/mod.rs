@@ -207,6 +207,10 @@ pub(super) struct Actions {
     over: VecDeque<Running>,
     /// Whom policy has ended already, as far as they live: nobody is ended twice.
     struck: BTreeSet<ProcessId>,
+    /// Whom policy tried to touch in vain, and until when it does not try again.
+    rests: BTreeMap<ProcessId, BootTime>,
+    /// Findings of which a person let go what policy held: it is not taken again.
+    freed: BTreeSet<FindingId>,
     /// When policy ended whom, within the last minute.
     kills: VecDeque<BootTime>,
     /// When the rate bound last held policy back.
@@ -227,6 +231,11 @@ impl Actions {
     /// An action, under way or over.
     fn get(&self, id: ActionId) -> Option<&Running> {
         self.running.get(&id).or_else(|| self.over.iter().rev().find(|running| running.action.id == id))
+    }
+
+    /// Policy leaves this process alone: it was struck, or could not be a moment ago.
+    fn is_done_with(&self, process: ProcessId) -> bool {
+        self.struck.contains(&process) || self.rests.contains_key(&process)
     }
 
     /// The action that is ending this process.

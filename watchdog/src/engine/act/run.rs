@@ -19,6 +19,10 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 const DYING: Duration = Duration::from_secs(5);
 /// The memory of the dead is waited for this long.
 const COUNTING: Duration = Duration::from_secs(2);
+/// Policy tries again this long after something was called off,
+const AGAIN: Duration = Duration::from_secs(60);
+/// and this long after it was refused, or had no effect.
+const AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(600);
 /// How often what the targets forked meanwhile becomes a target too.
 const ROUNDS: u32 = 3;
 
@@ -136,6 +140,11 @@ impl Running {
     pub(super) fn was_dealt(&self, process: ProcessId, blow: Blow) -> bool {
         let done = |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_));
         self.dealt.get(&process).is_some_and(|all| all.iter().any(done))
+    }
+
+    /// Whether something was to be dealt to the process, and nothing was.
+    pub(super) fn was_refused(&self, process: ProcessId) -> bool {
+        self.dealt.get(&process).is_some_and(|all| all.iter().all(|dealt| dealt.refused().is_some()))
     }
 
     /// What those held that are gone.
@@ -315,7 +324,8 @@ impl Step<'_> {
             running.dealt.entry(process).or_default().push(Dealt { at, blow, answer });
         }
         let refused = running.refused().map(str::to_owned);
-        let (held, releasing) = (running.is_held(), running.stage == Stage::Releasing);
+        // Who is let go before the answer to the first blow has come is let go when the answer to the second has.
+        let (held, releasing) = (running.is_held(), running.stage == Stage::Releasing && running.unanswered == 0);
         let empty = running.living().next().is_none();
         missed.into_iter().for_each(|process| self.missed(process));
         if let Some(why) = refused {
@@ -333,6 +343,7 @@ impl Step<'_> {
     /// A process is gone.
     pub(in crate::engine) fn act_gone(&mut self, process: ProcessId, at: BootTime) {
         self.engine.acts.struck.remove(&process);
+        self.engine.acts.rests.remove(&process);
         let mut empty = Vec::new();
         for (id, running) in &mut self.engine.acts.running {
             if running.action.targets.iter().any(|target| target.process == process) {
@@ -363,6 +374,11 @@ impl Step<'_> {
                 None => "nobody is left".to_owned(),
             };
             self.finish(id, ActionState::CalledOff, format!("called off: {because}"));
+            return;
+        }
+        if running.is_held() {
+            // Their cgroup still is, with whoever else is in there.
+            self.let_go(id, "the processes are gone");
             return;
         }
         if running.action.kind != ActionKind::Terminate {
@@ -485,7 +501,9 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id).filter(|running| running.is_held()) else { return };
         let Stage::Holding { since } = running.stage else { return };
         let blow = if running.action.kind == ActionKind::Throttle { Blow::Loosen } else { Blow::Thaw };
-        let (targets, cgroup) = (running.living().collect(), running.action.cgroup.clone());
+        // The dead too: what was done to them was done to their cgroup, perhaps.
+        let held = running.targets().map(|target| target.process).filter(|process| !running.was_refused(*process));
+        let (targets, cgroup) = (held.collect(), running.action.cgroup.clone());
         let result = format!("let go after {}: {because}", span(self.now.since(since)));
         if let Some(running) = self.engine.acts.running.get_mut(&id) {
             running.stage = Stage::Releasing;
@@ -512,6 +530,9 @@ impl Step<'_> {
         running.available_after = Some(available);
         running.result = result;
         let emergency = matches!(running.action.by, Decided::Emergency);
+        if !matches!(running.action.by, Decided::Person(_)) {
+            self.leave_alone(&running, state);
+        }
         let acts = &mut self.engine.acts;
         if acts.over.len() == REMEMBERED {
             acts.over.pop_front();
@@ -524,6 +545,25 @@ impl Step<'_> {
         self.effect(Effect::EndAction(id));
         self.taken(id);
         self.journal_action(id, "over");
+    }
+
+    /// Whoever outlived an action that did not come about is not tried at once again. Who was not reached at all is not one who
+    /// was struck.
+    fn leave_alone(&mut self, running: &Running, state: ActionState) {
+        let pause = match state {
+            ActionState::CalledOff => Some(AGAIN),
+            ActionState::Incomplete => Some(AGAIN_AFTER_REFUSAL),
+            ActionState::Planned | ActionState::Running | ActionState::Holding | ActionState::Done => None,
+        };
+        let living = running.action.targets.iter().map(|target| target.process);
+        let living: Vec<ProcessId> = living.filter(|process| self.engine.table.alive(*process).is_some()).collect();
+        for process in living {
+            let acts = &mut self.engine.acts;
+            acts.rests.extend(pause.map(|pause| (process, self.now.plus(pause))));
+            if !running.dealt.contains_key(&process) || running.was_refused(process) {
+                acts.struck.remove(&process);
+            }
+        }
     }
 
     /// Has the finding say what was done about it.

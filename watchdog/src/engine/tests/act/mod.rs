@@ -1,6 +1,7 @@
 //! Acting: given findings, people and pressure, when it is acted, then it is on the right ones, once, and the receipt says so.
 
 mod emergency;
+mod held;
 mod person;
 mod policy;
 mod property;
