@@ -34,8 +34,8 @@ impl Engine {
         let members = || finding.seen.members.iter().copied();
         match finding.seen.key.kind {
             FindingKind::Orphan => (members().collect(), Grounds::LeftBehind),
-            FindingKind::Stale | FindingKind::Leak => (self.subtree(members()), Grounds::Helper),
-            FindingKind::Overlimit => (self.subtree([finding.seen.subject]), Grounds::Helper),
+            FindingKind::Stale | FindingKind::Leak => (self.helpers(members()), Grounds::Helper),
+            FindingKind::Overlimit => (self.helpers(self.limited(finding.seen.subject)), Grounds::Helper),
             // The agent of a detached helper lives, and may have meant it: no evidence decides that.
             FindingKind::Detached
             | FindingKind::Fanout
@@ -43,6 +43,14 @@ impl Engine {
             | FindingKind::Abandoned
             | FindingKind::Ungated
             | FindingKind::External => (Vec::new(), Grounds::Helper),
+        }
+    }
+
+    /// Whom it is about that somebody takes more than its limit: of an agent, which is left alone, all that it runs.
+    fn limited(&self, subject: ProcessId) -> Vec<ProcessId> {
+        match self.table.get(subject) {
+            Some(agent) if agent.is_agent() => agent.children.clone(),
+            _ => vec![subject],
         }
     }
 
@@ -122,7 +130,7 @@ impl Step<'_> {
     pub(super) fn room_for_kills(&self) -> usize {
         let bound = usize::try_from(self.engine.config.actions.max_kills_per_minute).unwrap_or(usize::MAX);
         // What is being looked at before it is ended counts already.
-        let of_policy = |running: &&Running| !matches!(running.action.by, Decided::Person(_));
+        let of_policy = |running: &&Running| !running.by_person();
         let begun = self.engine.acts.running.values().filter(of_policy);
         let begun = begun.filter(|running| running.dealt.is_empty() && running.moves());
         let begun: usize =

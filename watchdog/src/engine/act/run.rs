@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::ask::ANOTHERS;
 use super::choose::Chosen;
 use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Target, Wave};
 use crate::api::{ActionKind, ActionState, FindingKind};
-use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
+use crate::engine::{Engine, Step};
 use crate::units::span;
 
 /// A target that could not be looked at for this long is left alone: nothing is done on doubt.
@@ -124,6 +125,19 @@ impl Running {
 
     pub(super) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Holding { .. })
+    }
+
+    /// A person decided it, and not the configuration.
+    pub(super) fn by_person(&self) -> bool {
+        matches!(self.action.by, Decided::Person(_))
+    }
+
+    /// Whoever decided may decide about this process: it may be another user's by now, or have been all along.
+    fn may_decide(&self, engine: &Engine, process: ProcessId) -> bool {
+        match self.action.by {
+            Decided::Person(uid) => engine.is_of(process, uid),
+            Decided::Policy | Decided::Emergency => true,
+        }
     }
 
     /// Those who are still to be touched, dead or alive.
@@ -267,7 +281,7 @@ impl Step<'_> {
             self.all_gone(id);
             return;
         }
-        let by_person = matches!(running.action.by, Decided::Person(_));
+        let by_person = running.by_person();
         let cgroup = running.action.cgroup.clone();
         if running.action.kind == ActionKind::Terminate && !by_person {
             let new: Vec<ProcessId> =
@@ -300,7 +314,8 @@ impl Step<'_> {
             .filter(|process| self.engine.table.alive(*process).is_some())
             .filter_map(|process| {
                 let stopped = || freezes.then(|| self.engine.stopped(process)).flatten();
-                Some((process, self.engine.spare(process, grounds).or_else(stopped)?))
+                let anothers = || (!running.may_decide(self.engine, process)).then(|| ANOTHERS.to_owned());
+                Some((process, self.engine.spare(process, grounds).or_else(stopped).or_else(anothers)?))
             })
             .collect();
         let gone: Vec<ProcessId> =
@@ -401,9 +416,18 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id) else { return false };
         let known: BTreeSet<ProcessId> = running.action.targets.iter().map(|target| target.process).collect();
         let tops: Vec<ProcessId> = running.targets().map(|target| target.process).collect();
-        let below = self.engine.subtree(tops).into_iter();
-        let new = below.filter(|process| !known.contains(process) && !running.spared.contains_key(process));
-        let chosen = self.engine.choose(new, running.action.grounds);
+        let below = match running.action.grounds {
+            Grounds::Helper => self.engine.helpers(tops),
+            Grounds::LeftBehind | Grounds::WholeSession(_) => self.engine.subtree(tops),
+        };
+        let new = below
+            .into_iter()
+            .filter(|process| !known.contains(process) && !running.spared.contains_key(process))
+            .filter(|process| running.may_decide(self.engine, *process));
+        let mut chosen = self.engine.choose(new, running.action.grounds);
+        if !running.by_person() {
+            chosen.targets.truncate(self.room_for_kills());
+        }
         if chosen.targets.is_empty() {
             return false;
         }
@@ -530,7 +554,7 @@ impl Step<'_> {
         running.available_after = Some(available);
         running.result = result;
         let emergency = matches!(running.action.by, Decided::Emergency);
-        if !matches!(running.action.by, Decided::Person(_)) {
+        if !running.by_person() {
             self.leave_alone(&running, state);
         }
         let acts = &mut self.engine.acts;

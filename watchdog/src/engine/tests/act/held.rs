@@ -104,3 +104,12 @@ fn who_could_not_be_struck_is_struck_when_that_is_possible_again() {
     world.wait(15 * MINUTE);
     assert!(all_dead(&world, &chain));
 }
+
+#[test]
+fn a_receipt_of_what_is_let_go_waits_for_that() {
+    let mut world = limiting(Reaction::Freeze);
+    let (agent, hog) = hog(&mut world);
+    let session = Subject::Session(world.session(agent).id);
+    ask(&mut world, USER, What::Thaw(vec![session])).unwrap();
+    assert_eq!(sent(&receipt(&world), hog), [("STOP", "sent"), ("CONT", "sent")]);
+}

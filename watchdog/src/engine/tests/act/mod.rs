@@ -2,6 +2,7 @@
 
 mod emergency;
 mod held;
+mod near;
 mod person;
 mod policy;
 mod property;
