@@ -267,8 +267,8 @@ impl Step<'_> {
         if let What::Thaw(subjects) = &ask.what {
             for held in self.engine.held(ask.uid, subjects).unwrap_or_default() {
                 self.let_go(held, "a person let go of it");
-                let finding = self.engine.acts.get(held).and_then(|running| running.action.finding);
-                self.engine.acts.freed.extend(finding.map(|(finding, _)| finding));
+                let finding = self.engine.acts.get(held).and_then(|running| running.about);
+                self.engine.acts.freed.extend(finding);
                 begun.push(held);
             }
         }

@@ -5,6 +5,7 @@
 //! before every signal. [`run`] then takes the action through its stages; everything is written down before it is done.
 
 mod ask;
+mod awake;
 mod choose;
 mod emergency;
 mod policy;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::ask::{Ask, AskError, What};
+use self::awake::Awake;
 use self::emergency::Emergency;
 pub use self::run::Plan;
 use self::run::Running;
@@ -216,6 +218,7 @@ pub(super) struct Actions {
     /// When the rate bound last held policy back.
     held_back: Option<BootTime>,
     emergency: Emergency,
+    awake: Awake,
     pub(super) rights: Rights,
     /// An earlier run's, until the first scan shows who of their targets is there.
     resumed: Vec<ActionRecord>,

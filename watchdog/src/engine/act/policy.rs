@@ -56,7 +56,7 @@ impl Engine {
 
     /// Whether an action about this finding is under way, or held.
     fn is_acted_on(&self, finding: FindingId) -> bool {
-        self.acts.running.values().any(|running| running.action.finding.is_some_and(|(about, _)| about == finding))
+        self.acts.running.values().any(|running| running.about == Some(finding))
     }
 }
 
@@ -71,7 +71,7 @@ impl Step<'_> {
         self.engine.acts.rests.retain(|_, until| *until > now);
         let Engine { acts, findings, .. } = &mut *self.engine;
         acts.freed.retain(|finding| findings.is_still_open(*finding));
-        if !self.engine.enforces() {
+        if !self.engine.enforces() || self.engine.acts.awake.is_waking(now) {
             return;
         }
         let due: Vec<FindingId> = self

@@ -71,6 +71,8 @@ impl Dealt {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) action: Action,
+    /// The finding that it follows from, by its number in this run of the daemon; another run's numbers are others'.
+    pub(super) about: Option<FindingId>,
     pub(super) stage: Stage,
     /// What was done to whom.
     pub(super) dealt: BTreeMap<ProcessId, Vec<Dealt>>,
@@ -106,6 +108,7 @@ pub(super) enum Stage {
 impl Running {
     pub(super) fn new(action: Action, stage: Stage) -> Self {
         Self {
+            about: action.finding.map(|(finding, _)| finding),
             action,
             stage,
             dealt: BTreeMap::new(),
@@ -468,6 +471,7 @@ impl Step<'_> {
     }
 
     pub(in crate::engine) fn tick_actions(&mut self) {
+        self.tick_awake();
         let (now, kill_after) = (self.now, self.engine.config.actions.kill_after);
         let ids: Vec<ActionId> = self.engine.acts.running.keys().copied().collect();
         for id in ids {
@@ -509,7 +513,8 @@ impl Step<'_> {
     fn tick_held(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         let by_policy = matches!(running.action.by, Decided::Policy);
-        let over = running.action.finding.is_some_and(|(finding, _)| !self.engine.findings.is_still_open(finding));
+        // An earlier run's finding is opened anew, if it is not over.
+        let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
         let kept = running.living().find_map(|process| {
             self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
         });
@@ -593,7 +598,7 @@ impl Step<'_> {
     /// Has the finding say what was done about it.
     fn taken(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.get(id) else { return };
-        let Some((finding, _)) = running.action.finding else { return };
+        let Some(finding) = running.about else { return };
         let what = running.action.kind.name();
         let taken = if running.result.is_empty() {
             format!("{what} (action {id})")

@@ -1,5 +1,6 @@
 //! Acting: given findings, people and pressure, when it is acted, then it is on the right ones, once, and the receipt says so.
 
+mod asleep;
 mod emergency;
 mod held;
 mod near;

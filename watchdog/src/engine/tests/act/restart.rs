@@ -164,3 +164,19 @@ fn what_was_forked_below_one_who_was_adopted_is_still_kept_when_that_one_is_dead
     assert!(world.blows.is_empty(), "{:#?}", receipts(&world));
     assert!(!all_dead(&world, &[sh]) && !all_dead(&world, &[node]));
 }
+
+#[test]
+fn a_finding_of_an_earlier_run_is_not_taken_for_the_one_that_has_its_number_now() {
+    let (mut world, _) = reaped();
+    let records = written(&world);
+    restart(&mut world, records, false);
+    world.wait(SECOND);
+    let other = world.claude();
+    server(&mut world, other);
+    world.kill(other);
+    world.wait(30 * SECOND);
+    let findings = world.all(FindingKind::Orphan);
+    let acted: Vec<u64> =
+        findings.iter().filter(|finding| finding.action_taken.is_some()).map(|finding| finding.id).collect();
+    assert!(acted.is_empty(), "{findings:#?}");
+}
