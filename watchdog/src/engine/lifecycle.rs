@@ -129,6 +129,7 @@ impl Step<'_> {
         self.leave(session, 1, at);
         self.forget_growth(process);
         self.leak_over(process, "gone");
+        self.hand_down_adoption(process);
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);
@@ -168,6 +169,28 @@ impl Step<'_> {
             self.judge(process);
             self.gated_or_not(session);
             self.tick();
+        }
+    }
+
+    /// Adopting covers what is forked below. Once the adopted one is dead nobody but its children can tell a later run of the
+    /// daemon.
+    fn hand_down_adoption(&mut self, dead: ProcessId) {
+        let table = &self.engine.table;
+        let Some(known) = table.get(dead).filter(|known| known.adopted) else { return };
+        let (mut open, mut heirs) = (known.children.clone(), Vec::new());
+        while let Some(child) = open.pop().and_then(|child| table.get(child)) {
+            if child.alive() {
+                heirs.push(child.id);
+            } else if !child.is_agent() {
+                open.extend(child.children.iter().copied());
+            }
+        }
+        for heir in heirs {
+            if let Some(known) = self.engine.table.get_mut(heir) {
+                known.adopted = true;
+                self.effect(Effect::Remember(GateRecord::Adopted(heir)));
+                self.judge(heir);
+            }
         }
     }
 

@@ -154,7 +154,8 @@ impl Engine {
 
     fn plan_named(&self, uid: Uid, subjects: &[Subject]) -> Result<Vec<Plan>, AskError> {
         let mut named: BTreeMap<FindingId, Option<BTreeSet<ProcessId>>> = BTreeMap::new();
-        for subject in subjects {
+        // Each once, however often it is named: the engine waits for nobody who names one a hundred thousand times.
+        for subject in subjects.iter().collect::<BTreeSet<&Subject>>() {
             match *subject {
                 Subject::Session(session) => {
                     let session = SessionId(session);
@@ -266,6 +267,8 @@ impl Step<'_> {
         if let What::Thaw(subjects) = &ask.what {
             for held in self.engine.held(ask.uid, subjects).unwrap_or_default() {
                 self.let_go(held, "a person let go of it");
+                let finding = self.engine.acts.get(held).and_then(|running| running.about);
+                self.engine.acts.freed.extend(finding);
                 begun.push(held);
             }
         }

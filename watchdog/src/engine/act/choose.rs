@@ -55,6 +55,14 @@ impl Engine {
         let all = tops.into_iter().flat_map(|top| std::iter::once(top).chain(self.table.below(top, |_| true)));
         all.filter(|id| self.table.alive(*id).is_some()).collect()
     }
+
+    /// These helpers, and what is alive below them, but for what another agent runs: that is its own, whatever its starter did.
+    pub(super) fn helpers(&self, tops: impl IntoIterator<Item = ProcessId>) -> Vec<ProcessId> {
+        let is_helper = |process: &Process| !process.is_agent();
+        let tops = tops.into_iter().filter(|top| self.table.get(*top).is_some_and(is_helper));
+        let all = tops.flat_map(|top| std::iter::once(top).chain(self.table.below(top, is_helper)));
+        all.filter(|id| self.table.alive(*id).is_some()).collect()
+    }
 }
 
 fn target(process: &Process) -> Target {

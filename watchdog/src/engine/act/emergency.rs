@@ -78,7 +78,7 @@ impl Engine {
             .filter(|finding| finding.seen.key.kind == kind)
             .map(|finding| {
                 let (candidates, grounds) = self.candidates(finding);
-                let new = candidates.into_iter().filter(|process| !self.acts.struck.contains(process));
+                let new = candidates.into_iter().filter(|process| !self.acts.is_done_with(*process));
                 (finding, self.choose(new, grounds), grounds)
             })
             .filter(|(_, chosen, _)| !chosen.targets.is_empty())
@@ -119,8 +119,8 @@ impl Engine {
         let mut chosen: Vec<(&Process, Chosen)> = bursts
             .into_iter()
             .filter_map(|burst| {
-                let all = self.subtree(burst.iter().map(|top| top.id));
-                let new = all.into_iter().filter(|process| !self.acts.struck.contains(process));
+                let all = self.helpers(burst.iter().map(|top| top.id));
+                let new = all.into_iter().filter(|process| !self.acts.is_done_with(*process));
                 let chosen = self.choose(new, Grounds::Helper);
                 Some((*burst.first()?, chosen)).filter(|(_, chosen)| !chosen.targets.is_empty())
             })
@@ -183,7 +183,7 @@ impl Step<'_> {
             self.end_runaway();
             return;
         };
-        if self.end_next(level == Level::Kill).is_none() {
+        if !self.end_next(level == Level::Kill) {
             self.say_that_nothing_is_left();
         }
     }
@@ -210,22 +210,24 @@ impl Step<'_> {
         self.begin_within_rate(plan, false);
     }
 
-    /// Ends the first group there is, in the order: orphans, stale helpers, what leaks, the youngest burst.
-    fn end_next(&mut self, urgent: bool) -> Option<ActionId> {
+    /// Ends the first group there is, in the order: orphans, stale helpers, what leaks, the youngest burst. `false` when there is
+    /// none; that the rate bound holds it back is another matter.
+    fn end_next(&mut self, urgent: bool) -> bool {
         let engine = &*self.engine;
         let kinds = [FindingKind::Orphan, FindingKind::Stale, FindingKind::Leak];
         let found = kinds.into_iter().find_map(|kind| engine.heaviest(kind).into_iter().next());
         let plan = match found {
             Some((finding, chosen, grounds)) => engine.plan_of(finding, chosen, grounds),
             None => {
-                let (top, chosen) = engine.youngest_burst()?;
+                let Some((top, chosen)) = engine.youngest_burst() else { return false };
                 engine.plan_burst(top, chosen)
             }
         };
-        self.begin_within_rate(plan, urgent)
+        self.begin_within_rate(plan, urgent);
+        true
     }
 
-    fn begin_within_rate(&mut self, mut plan: super::Plan, urgent: bool) -> Option<ActionId> {
+    fn begin_within_rate(&mut self, mut plan: super::Plan, urgent: bool) {
         let room = self.room_for_kills();
         if plan.chosen.targets.len() > room {
             self.pause(plan.chosen.targets.len());
@@ -237,7 +239,9 @@ impl Step<'_> {
         plan.evidence.insert("left_percent".into(), host.left_percent().into());
         plan.evidence.insert("available_bytes".into(), host.available.0.into());
         plan.evidence.insert("swap_free_bytes".into(), host.swap_free.0.into());
-        (!plan.chosen.targets.is_empty()).then(|| self.begin_action(plan, Decided::Emergency, urgent))
+        if !plan.chosen.targets.is_empty() {
+            self.begin_action(plan, Decided::Emergency, urgent);
+        }
     }
 
     fn say_that_nothing_is_left(&mut self) {

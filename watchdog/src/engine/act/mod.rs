@@ -5,6 +5,7 @@
 //! before every signal. [`run`] then takes the action through its stages; everything is written down before it is done.
 
 mod ask;
+mod awake;
 mod choose;
 mod emergency;
 mod policy;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::ask::{Ask, AskError, What};
+use self::awake::Awake;
 use self::emergency::Emergency;
 pub use self::run::Plan;
 use self::run::Running;
@@ -207,11 +209,16 @@ pub(super) struct Actions {
     over: VecDeque<Running>,
     /// Whom policy has ended already, as far as they live: nobody is ended twice.
     struck: BTreeSet<ProcessId>,
+    /// Whom policy tried to touch in vain, and until when it does not try again.
+    rests: BTreeMap<ProcessId, BootTime>,
+    /// Findings of which a person let go what policy held: it is not taken again.
+    freed: BTreeSet<FindingId>,
     /// When policy ended whom, within the last minute.
     kills: VecDeque<BootTime>,
     /// When the rate bound last held policy back.
     held_back: Option<BootTime>,
     emergency: Emergency,
+    awake: Awake,
     pub(super) rights: Rights,
     /// An earlier run's, until the first scan shows who of their targets is there.
     resumed: Vec<ActionRecord>,
@@ -227,6 +234,11 @@ impl Actions {
     /// An action, under way or over.
     fn get(&self, id: ActionId) -> Option<&Running> {
         self.running.get(&id).or_else(|| self.over.iter().rev().find(|running| running.action.id == id))
+    }
+
+    /// Policy leaves this process alone: it was struck, or could not be a moment ago.
+    fn is_done_with(&self, process: ProcessId) -> bool {
+        self.struck.contains(&process) || self.rests.contains_key(&process)
     }
 
     /// The action that is ending this process.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::run::Running;
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind};
 use crate::config::Reaction;
@@ -33,8 +34,8 @@ impl Engine {
         let members = || finding.seen.members.iter().copied();
         match finding.seen.key.kind {
             FindingKind::Orphan => (members().collect(), Grounds::LeftBehind),
-            FindingKind::Stale | FindingKind::Leak => (self.subtree(members()), Grounds::Helper),
-            FindingKind::Overlimit => (self.subtree([finding.seen.subject]), Grounds::Helper),
+            FindingKind::Stale | FindingKind::Leak => (self.helpers(members()), Grounds::Helper),
+            FindingKind::Overlimit => (self.helpers(self.limited(finding.seen.subject)), Grounds::Helper),
             // The agent of a detached helper lives, and may have meant it: no evidence decides that.
             FindingKind::Detached
             | FindingKind::Fanout
@@ -45,9 +46,17 @@ impl Engine {
         }
     }
 
+    /// Whom it is about that somebody takes more than its limit: of an agent, which is left alone, all that it runs.
+    fn limited(&self, subject: ProcessId) -> Vec<ProcessId> {
+        match self.table.get(subject) {
+            Some(agent) if agent.is_agent() => agent.children.clone(),
+            _ => vec![subject],
+        }
+    }
+
     /// Whether an action about this finding is under way, or held.
     fn is_acted_on(&self, finding: FindingId) -> bool {
-        self.acts.running.values().any(|running| running.action.finding.is_some_and(|(about, _)| about == finding))
+        self.acts.running.values().any(|running| running.about == Some(finding))
     }
 }
 
@@ -59,7 +68,10 @@ impl Step<'_> {
         while kills.front().is_some_and(|at| now.since(*at) >= RATE_WINDOW) {
             kills.pop_front();
         }
-        if !self.engine.enforces() {
+        self.engine.acts.rests.retain(|_, until| *until > now);
+        let Engine { acts, findings, .. } = &mut *self.engine;
+        acts.freed.retain(|finding| findings.is_still_open(*finding));
+        if !self.engine.enforces() || self.engine.acts.awake.is_waking(now) {
             return;
         }
         let due: Vec<FindingId> = self
@@ -72,7 +84,7 @@ impl Step<'_> {
                 FindingKind::Orphan => finding.seen.proposal == Proposal::Terminate,
                 _ => now.since(finding.opened) >= self.engine.config.actions.grace,
             })
-            .filter(|finding| !self.engine.is_acted_on(finding.id))
+            .filter(|finding| !self.engine.is_acted_on(finding.id) && !self.engine.acts.freed.contains(&finding.id))
             .map(|finding| finding.id)
             .collect();
         due.into_iter().for_each(|finding| self.act_on(finding));
@@ -83,7 +95,7 @@ impl Step<'_> {
         let Some(finding) = engine.findings.get(id) else { return };
         let reaction = engine.reaction(finding);
         let (candidates, grounds) = engine.candidates(finding);
-        let untouched = candidates.into_iter().filter(|process| !engine.acts.struck.contains(process));
+        let untouched = candidates.into_iter().filter(|process| !engine.acts.is_done_with(*process));
         let mut plan = engine.plan_of(finding, engine.choose(untouched, grounds), grounds);
         plan.kind = match reaction {
             Reaction::Report => return,
@@ -93,14 +105,14 @@ impl Step<'_> {
         };
         match plan.kind {
             ActionKind::Throttle => {
-                if plan.cgroup.is_none() {
+                if plan.cgroup.is_none() || engine.acts.is_done_with(finding.seen.subject) {
                     return;
                 }
                 // It is the session's cgroup that is throttled: the receipt names whom the finding is about.
                 plan.chosen.targets = engine.describe([finding.seen.subject]);
                 plan.chosen.spared.clear();
             }
-            ActionKind::Freeze => {}
+            ActionKind::Freeze => plan.chosen.targets.retain(|target| engine.stopped(target.process).is_none()),
             ActionKind::Terminate => {
                 let room = self.room_for_kills();
                 if plan.chosen.targets.len() > room {
@@ -118,7 +130,9 @@ impl Step<'_> {
     pub(super) fn room_for_kills(&self) -> usize {
         let bound = usize::try_from(self.engine.config.actions.max_kills_per_minute).unwrap_or(usize::MAX);
         // What is being looked at before it is ended counts already.
-        let begun = self.engine.acts.running.values().filter(|running| running.dealt.is_empty() && running.moves());
+        let of_policy = |running: &&Running| !running.by_person();
+        let begun = self.engine.acts.running.values().filter(of_policy);
+        let begun = begun.filter(|running| running.dealt.is_empty() && running.moves());
         let begun: usize =
             begun.filter(|running| running.action.kind == ActionKind::Terminate).map(|it| it.living().count()).sum();
         bound.saturating_sub(self.engine.acts.kills.len() + begun)

@@ -58,7 +58,7 @@ fn begun(records: Vec<ActionRecord>, now: BootTime) -> Vec<Running> {
         match record {
             ActionRecord::Begun(action) => {
                 let stage = Stage::Looking { since: now, waiting: BTreeSet::new() };
-                all.insert(action.id, Running::new(*action, stage));
+                all.insert(action.id, Running { about: None, ..Running::new(*action, stage) });
             }
             // Whether it was dealt nobody knows who was killed right after this: it is never dealt twice.
             ActionRecord::Striking { action, blow, process, at } => {

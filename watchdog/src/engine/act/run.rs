@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::ask::ANOTHERS;
 use super::choose::Chosen;
 use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Target, Wave};
 use crate::api::{ActionKind, ActionState, FindingKind};
-use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
+use crate::engine::{Engine, Step};
 use crate::units::{count, seconds, size, span};
 
 /// A target that could not be looked at for this long is left alone: nothing is done on doubt.
@@ -19,6 +20,10 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 const DYING: Duration = Duration::from_secs(5);
 /// The memory of the dead is waited for this long.
 const COUNTING: Duration = Duration::from_secs(2);
+/// Policy tries again this long after something was called off,
+const AGAIN: Duration = Duration::from_secs(60);
+/// and this long after it was refused, or had no effect.
+const AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(600);
 /// How often what the targets forked meanwhile becomes a target too.
 const ROUNDS: u32 = 3;
 
@@ -66,6 +71,8 @@ impl Dealt {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) action: Action,
+    /// The finding that it follows from, by its number in this run of the daemon; another run's numbers are others'.
+    pub(super) about: Option<FindingId>,
     pub(super) stage: Stage,
     /// What was done to whom.
     pub(super) dealt: BTreeMap<ProcessId, Vec<Dealt>>,
@@ -101,6 +108,7 @@ pub(super) enum Stage {
 impl Running {
     pub(super) fn new(action: Action, stage: Stage) -> Self {
         Self {
+            about: action.finding.map(|(finding, _)| finding),
             action,
             stage,
             dealt: BTreeMap::new(),
@@ -122,6 +130,19 @@ impl Running {
         matches!(self.stage, Stage::Holding { .. })
     }
 
+    /// A person decided it, and not the configuration.
+    pub(super) fn by_person(&self) -> bool {
+        matches!(self.action.by, Decided::Person(_))
+    }
+
+    /// Whoever decided may decide about this process: it may be another user's by now, or have been all along.
+    fn may_decide(&self, engine: &Engine, process: ProcessId) -> bool {
+        match self.action.by {
+            Decided::Person(uid) => engine.is_of(process, uid),
+            Decided::Policy | Decided::Emergency => true,
+        }
+    }
+
     /// Those who are still to be touched, dead or alive.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         self.action.targets.iter().filter(|target| !self.spared.contains_key(&target.process))
@@ -136,6 +157,11 @@ impl Running {
     pub(super) fn was_dealt(&self, process: ProcessId, blow: Blow) -> bool {
         let done = |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_));
         self.dealt.get(&process).is_some_and(|all| all.iter().any(done))
+    }
+
+    /// Whether something was to be dealt to the process, and nothing was.
+    pub(super) fn was_refused(&self, process: ProcessId) -> bool {
+        self.dealt.get(&process).is_some_and(|all| all.iter().all(|dealt| dealt.refused().is_some()))
     }
 
     /// What those held that are gone.
@@ -258,7 +284,7 @@ impl Step<'_> {
             self.all_gone(id);
             return;
         }
-        let by_person = matches!(running.action.by, Decided::Person(_));
+        let by_person = running.by_person();
         let cgroup = running.action.cgroup.clone();
         if running.action.kind == ActionKind::Terminate && !by_person {
             let new: Vec<ProcessId> =
@@ -291,7 +317,8 @@ impl Step<'_> {
             .filter(|process| self.engine.table.alive(*process).is_some())
             .filter_map(|process| {
                 let stopped = || freezes.then(|| self.engine.stopped(process)).flatten();
-                Some((process, self.engine.spare(process, grounds).or_else(stopped)?))
+                let anothers = || (!running.may_decide(self.engine, process)).then(|| ANOTHERS.to_owned());
+                Some((process, self.engine.spare(process, grounds).or_else(stopped).or_else(anothers)?))
             })
             .collect();
         let gone: Vec<ProcessId> =
@@ -315,7 +342,8 @@ impl Step<'_> {
             running.dealt.entry(process).or_default().push(Dealt { at, blow, answer });
         }
         let refused = running.refused().map(str::to_owned);
-        let (held, releasing) = (running.is_held(), running.stage == Stage::Releasing);
+        // Who is let go before the answer to the first blow has come is let go when the answer to the second has.
+        let (held, releasing) = (running.is_held(), running.stage == Stage::Releasing && running.unanswered == 0);
         let empty = running.living().next().is_none();
         missed.into_iter().for_each(|process| self.missed(process));
         if let Some(why) = refused {
@@ -333,6 +361,7 @@ impl Step<'_> {
     /// A process is gone.
     pub(in crate::engine) fn act_gone(&mut self, process: ProcessId, at: BootTime) {
         self.engine.acts.struck.remove(&process);
+        self.engine.acts.rests.remove(&process);
         let mut empty = Vec::new();
         for (id, running) in &mut self.engine.acts.running {
             if running.action.targets.iter().any(|target| target.process == process) {
@@ -365,6 +394,11 @@ impl Step<'_> {
             self.finish(id, ActionState::CalledOff, format!("called off: {because}"));
             return;
         }
+        if running.is_held() {
+            // Their cgroup still is, with whoever else is in there.
+            self.let_go(id, "the processes are gone");
+            return;
+        }
         if running.action.kind != ActionKind::Terminate {
             self.finish(id, ActionState::Done, "the processes are gone".to_owned());
             return;
@@ -385,9 +419,18 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id) else { return false };
         let known: BTreeSet<ProcessId> = running.action.targets.iter().map(|target| target.process).collect();
         let tops: Vec<ProcessId> = running.targets().map(|target| target.process).collect();
-        let below = self.engine.subtree(tops).into_iter();
-        let new = below.filter(|process| !known.contains(process) && !running.spared.contains_key(process));
-        let chosen = self.engine.choose(new, running.action.grounds);
+        let below = match running.action.grounds {
+            Grounds::Helper => self.engine.helpers(tops),
+            Grounds::LeftBehind | Grounds::WholeSession(_) => self.engine.subtree(tops),
+        };
+        let new = below
+            .into_iter()
+            .filter(|process| !known.contains(process) && !running.spared.contains_key(process))
+            .filter(|process| running.may_decide(self.engine, *process));
+        let mut chosen = self.engine.choose(new, running.action.grounds);
+        if !running.by_person() {
+            chosen.targets.truncate(self.room_for_kills());
+        }
         if chosen.targets.is_empty() {
             return false;
         }
@@ -428,6 +471,7 @@ impl Step<'_> {
     }
 
     pub(in crate::engine) fn tick_actions(&mut self) {
+        self.tick_awake();
         let (now, kill_after) = (self.now, self.engine.config.actions.kill_after);
         let ids: Vec<ActionId> = self.engine.acts.running.keys().copied().collect();
         for id in ids {
@@ -469,7 +513,8 @@ impl Step<'_> {
     fn tick_held(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         let by_policy = matches!(running.action.by, Decided::Policy);
-        let over = running.action.finding.is_some_and(|(finding, _)| !self.engine.findings.is_still_open(finding));
+        // An earlier run's finding is opened anew, if it is not over.
+        let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
         let kept = running.living().find_map(|process| {
             self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
         });
@@ -485,7 +530,9 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id).filter(|running| running.is_held()) else { return };
         let Stage::Holding { since } = running.stage else { return };
         let blow = if running.action.kind == ActionKind::Throttle { Blow::Loosen } else { Blow::Thaw };
-        let (targets, cgroup) = (running.living().collect(), running.action.cgroup.clone());
+        // The dead too: what was done to them was done to their cgroup, perhaps.
+        let held = running.targets().map(|target| target.process).filter(|process| !running.was_refused(*process));
+        let (targets, cgroup) = (held.collect(), running.action.cgroup.clone());
         let result = format!("let go after {}: {because}", span(self.now.since(since)));
         if let Some(running) = self.engine.acts.running.get_mut(&id) {
             running.stage = Stage::Releasing;
@@ -512,6 +559,9 @@ impl Step<'_> {
         running.available_after = Some(available);
         running.result = result;
         let emergency = matches!(running.action.by, Decided::Emergency);
+        if !running.by_person() {
+            self.leave_alone(&running, state);
+        }
         let acts = &mut self.engine.acts;
         if acts.over.len() == REMEMBERED {
             acts.over.pop_front();
@@ -526,10 +576,29 @@ impl Step<'_> {
         self.journal_action(id, "over");
     }
 
+    /// Whoever outlived an action that did not come about is not tried at once again. Who was not reached at all is not one who
+    /// was struck.
+    fn leave_alone(&mut self, running: &Running, state: ActionState) {
+        let pause = match state {
+            ActionState::CalledOff => Some(AGAIN),
+            ActionState::Incomplete => Some(AGAIN_AFTER_REFUSAL),
+            ActionState::Planned | ActionState::Running | ActionState::Holding | ActionState::Done => None,
+        };
+        let living = running.action.targets.iter().map(|target| target.process);
+        let living: Vec<ProcessId> = living.filter(|process| self.engine.table.alive(*process).is_some()).collect();
+        for process in living {
+            let acts = &mut self.engine.acts;
+            acts.rests.extend(pause.map(|pause| (process, self.now.plus(pause))));
+            if !running.dealt.contains_key(&process) || running.was_refused(process) {
+                acts.struck.remove(&process);
+            }
+        }
+    }
+
     /// Has the finding say what was done about it.
     fn taken(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.get(id) else { return };
-        let Some((finding, _)) = running.action.finding else { return };
+        let Some(finding) = running.about else { return };
         let what = running.action.kind.name();
         let taken = if running.result.is_empty() {
             format!("{what} (action {id})")

@@ -64,6 +64,16 @@ impl Engine {
         if let Verdict::Kept(because) = &process.verdict {
             return Some(format!("it is meant to stay: {because}"));
         }
+        // As for orphans: adopting covers what is forked later too, until an agent in between is dead.
+        let mut above =
+            self.table.above(process.id).take_while(|above| above.alive() || !above.is_agent() || above.adopted);
+        if let Some(adopted) = above.find(|above| above.adopted) {
+            return Some(format!(
+                "it was forked below {} (pid {}), which was adopted",
+                adopted.label(),
+                adopted.id.pid
+            ));
+        }
         let mut above = self.table.above(process.id).take_while(|above| !above.is_agent());
         let kept = above.find(|above| above.alive() && above.verdict.is_kept())?;
         Some(format!("it runs below {} (pid {}), which is meant to stay", kept.label(), kept.id.pid))

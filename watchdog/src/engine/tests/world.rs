@@ -52,6 +52,8 @@ pub(super) struct World {
     last_host: HostMemory,
     /// What each was last said to hold, which the host has back when it is gone.
     holds: HashMap<ProcessId, Bytes>,
+    /// Why nothing can be dealt to anybody.
+    pub(super) refusal: Option<String>,
     /// Who ignores SIGTERM.
     pub(super) stubborn: HashSet<ProcessId>,
 }
@@ -91,6 +93,7 @@ impl World {
             tmpfs: Tmpfs::default(),
             slow_proc: false,
             blows: Vec::new(),
+            refusal: None,
             stubborn: HashSet::new(),
             mortal: true,
             last_host: HostMemory::default(),
@@ -262,6 +265,10 @@ impl World {
     /// What the hand that acts does, and what that comes to.
     fn strike(&mut self, wave: &Wave) -> Input {
         let mut answers = Vec::new();
+        if let Some(why) = &self.refusal {
+            let answers = wave.targets.iter().map(|process| (*process, Answer::Refused(why.clone()))).collect();
+            return Input::Struck(Struck { action: wave.action, blow: wave.blow, at: self.now, answers });
+        }
         for process in &wave.targets {
             self.blows.push((self.now, wave.blow, *process));
             let there = self.living.contains_key(process);

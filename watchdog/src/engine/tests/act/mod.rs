@@ -1,6 +1,9 @@
 //! Acting: given findings, people and pressure, when it is acted, then it is on the right ones, once, and the receipt says so.
 
+mod asleep;
 mod emergency;
+mod held;
+mod near;
 mod person;
 mod policy;
 mod property;

@@ -149,3 +149,34 @@ fn numbers_go_on_where_they_were() {
     assert!(all_dead(&world, &chain));
     assert_eq!(receipt(&world).id, 42);
 }
+
+#[test]
+fn what_was_forked_below_one_who_was_adopted_is_still_kept_when_that_one_is_dead() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let [npm, sh, node] = server(&mut world, agent);
+    world.tell(Input::Adopt(npm));
+    world.kill(npm);
+    world.kill(agent);
+    world.wait(SECOND);
+    restart(&mut world, Vec::new(), true);
+    world.wait(2 * MINUTE);
+    assert!(world.blows.is_empty(), "{:#?}", receipts(&world));
+    assert!(!all_dead(&world, &[sh]) && !all_dead(&world, &[node]));
+}
+
+#[test]
+fn a_finding_of_an_earlier_run_is_not_taken_for_the_one_that_has_its_number_now() {
+    let (mut world, _) = reaped();
+    let records = written(&world);
+    restart(&mut world, records, false);
+    world.wait(SECOND);
+    let other = world.claude();
+    server(&mut world, other);
+    world.kill(other);
+    world.wait(30 * SECOND);
+    let findings = world.all(FindingKind::Orphan);
+    let acted: Vec<u64> =
+        findings.iter().filter(|finding| finding.action_taken.is_some()).map(|finding| finding.id).collect();
+    assert!(acted.is_empty(), "{findings:#?}");
+}
