@@ -194,6 +194,7 @@ fn in_place_of(victim: ProcessId) -> Option<Pid> {
                 unsafe { libc::pause() };
             }
         }
-        Pid::from_raw(i32::try_from(child).ok()?).filter(|_| child > 0)
+        // Below zero it is refused: the pid is not free yet.
+        Pid::from_raw(i32::try_from(child).ok().filter(|child| *child > 0)?)
     })
 }
