@@ -275,8 +275,8 @@ fn what_the_server_answers_is_what_the_document_promises() {
 
         // What is done.
         told(&asked("post", "/v1/reap", r#"{"dry_run":true}"#).await, "planned");
-        told(&asked("post", "/v1/reap", "{}").await, "running");
         told(&asked("post", "/v1/end", r#"{"session":1,"dry_run":true}"#).await, "planned");
+        told(&asked("post", "/v1/reap", "{}").await, "running");
         asked("post", "/v1/thaw", "{}").await;
         told(&asked("get", "/v1/actions", "").await, "terminate");
         told(&asked("get", &format!("/v1/explain?pid={}", CHILD.pid), "").await, "receipts");

@@ -17,7 +17,7 @@ use watchdog_common::{COMM_LEN, SampleFlags, SampleRecord, name_hash};
 use super::error::HostError;
 use super::memory;
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Ticks};
-use crate::engine::input::{Memory, Sample};
+use crate::engine::input::{HostMemory, Memory, Sample};
 use crate::kernel::text;
 
 /// A change smaller than this many pages (256 KiB) is not told.
@@ -28,6 +28,10 @@ const GROWING: Bytes = Bytes::from_mib(8);
 const QUICK: Duration = Duration::from_millis(250);
 /// The time between two looks at the memory of the host, which say whether its processes are worth a look.
 pub const HOST_INTERVAL: Duration = Duration::from_secs(1);
+/// And the shortest, when little is left.
+const HOST_SOONEST: Duration = Duration::from_millis(100);
+/// Processes can take this much in a second: a look is due before they could have taken all that is left.
+const FILL: Bytes = Bytes::from_mib(4 * 1024);
 /// While the memory of the host stands still, a look is due only in this many idle intervals. It is due then, for what
 /// no sum shows: one process that grew by what another gave back, a new comm, a terminal that is gone.
 const REST: u32 = 3;
@@ -35,6 +39,14 @@ const REST: u32 = 3;
 const STIR: Bytes = Bytes::from_mib(4);
 /// Each process is told exactly once in this many rounds even when no change shows, in turn: what the glances missed.
 const REFRESH_ROUNDS: u32 = 200;
+
+/// How long the next look at the memory of the host may be in coming.
+#[must_use]
+pub fn until_next_look(host: &HostMemory) -> Duration {
+    let left = host.available + host.swap_free;
+    let fills = Duration::from_millis(left.0 / (FILL.0 / 1_000));
+    fills.clamp(HOST_SOONEST, HOST_INTERVAL)
+}
 
 /// A process as a cheap source shows it. Counts are pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -235,3 +235,15 @@ sys.stdin.readline()
     subject.child().wait().unwrap();
     assert_eq!(look(&subject), []);
 }
+
+#[test]
+fn the_less_memory_is_left_the_sooner_it_is_looked_at_again() {
+    let left = |available: u64, swap_free: u64| {
+        let (available, swap_free) = (Bytes::from_mib(available), Bytes::from_mib(swap_free));
+        until_next_look(&HostMemory { available, swap_free, ..HostMemory::default() })
+    };
+    assert_eq!(left(64 * 1024, 0), Duration::from_secs(1));
+    assert_eq!(left(2 * 1024, 0).as_millis(), 500);
+    assert_eq!(left(1024, 1024).as_millis(), 500);
+    assert_eq!(left(100, 0), Duration::from_millis(100));
+}

@@ -14,7 +14,7 @@ use crate::daemon::grumble::Grumble;
 use crate::engine::gate::Bounds;
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage, Memory, Sample};
-use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine};
+use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
 use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
 use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
@@ -269,6 +269,7 @@ impl Hand {
     fn look_at_host(&mut self) -> Result<bool, Ended> {
         match meminfo::host_memory() {
             Ok(host) => {
+                self.next_host = Instant::now() + until_next_look(&host);
                 self.report(Input::Host(host))?;
                 Ok(self.sampler.stirred(host.held()))
             }

@@ -11,7 +11,7 @@ use crate::api::{ActionKind, ActionState, FindingKind};
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
-use crate::units::span;
+use crate::units::{count, seconds, size, span};
 
 /// A target that could not be looked at for this long is left alone: nothing is done on doubt.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
@@ -419,10 +419,10 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         let ended = running.targets().filter(|target| running.died.contains_key(&target.process)).count();
         let result = format!(
-            "{ended} {} ended after {}, {} MiB freed",
-            if ended == 1 { "process" } else { "processes" },
-            span(self.now.since(running.action.began)),
-            running.freed().mib()
+            "{} ended after {}, {} freed",
+            count(ended as u64, "process", "processes"),
+            seconds(self.now.since(running.action.began).as_secs_f64()),
+            size(running.freed().0)
         );
         self.finish(id, ActionState::Done, result);
     }
