@@ -141,7 +141,7 @@ const KERNEL: Kernel = Kernel::V6_12;
 /// The program that stages scenarios, as it is called in the guest.
 const RUNNER: &str = "scenario";
 /// How long one scenario may take with one guard, in seconds.
-const TIMEOUT: u64 = 900;
+const TIMEOUT: u64 = 1_800;
 
 /// Stages them one after the other, and prints what became of whom.
 ///
