@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Prints the machine, its kernel, and how busy it is with other things.
-pub(crate) fn describe() {
+/// The machine, its kernel, and how busy it is with other things.
+pub(crate) fn description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let model =
@@ -12,7 +12,10 @@ pub(crate) fn describe() {
     let meminfo = read("/proc/meminfo");
     let memory_kib =
         meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    println!("machine: {} × {}, {} MiB", cpus, model.unwrap_or("unknown CPU"), memory_kib.unwrap_or(0_u64) / 1024);
-    println!("kernel:  {}", read("/proc/version").trim());
-    println!("load:    {} (before it began)", read("/proc/loadavg").trim());
+    let (model, memory_mib) = (model.unwrap_or("unknown CPU"), memory_kib.unwrap_or(0_u64) / 1024);
+    format!(
+        "machine: {cpus} × {model}, {memory_mib} MiB\nkernel:  {}\nload:    {} (before it began)",
+        read("/proc/version").trim(),
+        read("/proc/loadavg").trim()
+    )
 }

@@ -57,7 +57,7 @@ impl Step<'_> {
         let living: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
         living.into_iter().for_each(|process| self.may_be_orphan(process));
 
-        self.resume_after_scan();
+        self.resume_after_scan(&there);
 
         let lost = std::mem::take(&mut self.engine.merge.lost);
         if lost > 0 {
@@ -95,6 +95,7 @@ impl Step<'_> {
     /// Takes in a process that the table does not have; `false` when it is nobody's.
     fn discover(&mut self, scanned: ScannedProcess) -> bool {
         let ScannedProcess { process, ppid, uid, comm, image, lineage, memory, .. } = scanned;
+        let lineage = lineage.or_else(|| self.engine.acts.written_lineage(process));
         let image = Arc::new(image);
         let taken = match lineage.filter(|lineage| !lineage.witness) {
             Some(lineage) => self.admit(process, &lineage, uid, ppid, &comm, &image),

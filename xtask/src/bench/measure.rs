@@ -13,7 +13,7 @@ use crate::machine;
 /// # Errors
 /// When something cannot be measured; a goal that is missed is no error.
 pub(crate) fn measure(Options { names, quick }: &Options) -> Result<()> {
-    machine::describe();
+    println!("{}", machine::description());
     let stage = Stage::build()?;
     let mut figures = Figures::default();
     for name in Name::value_variants().iter().filter(|name| names.is_empty() || names.contains(name)) {

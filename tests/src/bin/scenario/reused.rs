@@ -16,6 +16,8 @@ const ROUNDS: usize = 1_000;
 const GROUP: usize = 25;
 /// Rounds that come too early or too late are made up for, up to here.
 const ATTEMPTS: usize = 2 * ROUNDS;
+/// What is not done by then is not done.
+const LONGEST: Duration = Duration::from_secs(1_500);
 /// The daemon is stopped at any moment up to this long after it was asked.
 const LATEST: Duration = Duration::from_millis(40);
 /// Nobody else's pid is in the way, and the kernel's own counting goes round and round too.
@@ -46,10 +48,12 @@ pub(crate) fn stage() -> Report {
     let mut rounds: Vec<Round> = Vec::new();
     let mut wrong = 0;
     let counts = |round: &Round| matches!(round, Round::BeforeTerm | Round::BeforeKill);
-    while rounds.iter().filter(|round| counts(round)).count() < ROUNDS && rounds.len() < ATTEMPTS {
+    let enough = |rounds: &[Round]| rounds.iter().filter(|round| counts(round)).count() >= ROUNDS;
+    while !enough(&rounds) && rounds.len() < ATTEMPTS && began.elapsed() < LONGEST {
         let (went, killed) = group(&mut stage, &daemon, rounds.len());
         rounds.extend(went);
         wrong += killed;
+        println!("{} rounds after {:.0?}, {wrong} wrong kills", rounds.len(), began.elapsed());
     }
 
     let of = |wanted: Round| rounds.iter().filter(|round| **round == wanted).count();
@@ -194,6 +198,7 @@ fn in_place_of(victim: ProcessId) -> Option<Pid> {
                 unsafe { libc::pause() };
             }
         }
-        Pid::from_raw(i32::try_from(child).ok()?).filter(|_| child > 0)
+        // Below zero it is refused: the pid is not free yet.
+        Pid::from_raw(i32::try_from(child).ok().filter(|child| *child > 0)?)
     })
 }

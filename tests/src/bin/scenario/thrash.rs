@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use watchdog::api::FindingKind;
 use watchdog_tests::{Cgroup, MIB, Stage, is_alive};
 
 use crate::guard::Guard;
@@ -56,14 +57,13 @@ pub(crate) fn stage(guard: Guard) -> Report {
         watch.least_left()
     ));
     if let Some(daemon) = guarding.ours() {
-        let findings: Vec<_> = daemon.look().findings;
-        let said = findings.iter().map(|finding| {
-            format!("finding {}: {}", finding.kind.name(), serde_json::to_string(&finding.evidence).unwrap_or_default())
-        });
-        report.notes.extend(said);
-        let metrics = daemon.metrics();
-        let shown = metrics.lines().filter(|line| !line.starts_with('#') && line.contains("pressure"));
-        report.notes.extend(shown.map(str::to_owned));
+        let findings = daemon.look().findings;
+        // That it was started past the gate has nothing to do with memory.
+        let findings = findings.iter().filter(|finding| finding.kind != FindingKind::Ungated);
+        report.notes.extend(findings.map(|finding| {
+            let limit = finding.evidence.get("limit_cgroup").map(|cgroup| format!(", towards the limit of {cgroup}"));
+            format!("finding {} of pid {}{}", finding.kind.name(), finding.pid, limit.unwrap_or_default())
+        }));
     }
     report.notes.extend(guarding.words());
     report

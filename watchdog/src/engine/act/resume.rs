@@ -1,12 +1,33 @@
 //! What an earlier run of the daemon had begun, taken up where it was, and nothing done twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::run::{Dealt, Running, Stage};
-use super::{ActionRecord, Answer, Blow};
+use super::{ActionRecord, Actions, Answer, Blow};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
-use crate::engine::id::{ActionId, BootTime};
+use crate::engine::id::{ActionId, BootTime, ProcessId};
+use crate::engine::input::Lineage;
+
+impl Actions {
+    /// Whose a process was that an earlier run was about to end, as it wrote that down. Its agent is dead, and when the kernel's
+    /// memory of it ended with that run, nothing else tells.
+    pub(in crate::engine) fn written_lineage(&self, process: ProcessId) -> Option<Lineage> {
+        let begun = self.resumed.iter().rev().filter_map(|record| match record {
+            ActionRecord::Begun(action) => Some(&action.targets),
+            _ => None,
+        });
+        let parents: BTreeMap<ProcessId, Option<ProcessId>> =
+            begun.flatten().map(|target| (target.process, target.parent)).collect();
+        let parent = *parents.get(&process)?;
+        let above = |below: &ProcessId| parents.get(below).copied().flatten();
+        // As long as it can be: what was written down wrong could go in a circle.
+        let walk = std::iter::successors(Some(process), above).skip(1).take(parents.len());
+        let chain: Vec<ProcessId> = walk.collect();
+        let (root, depth) = (*chain.last()?, u32::try_from(chain.len()).ok()?);
+        Some(Lineage { root, parent, depth, provisional: false, forked: false, witness: false })
+    }
+}
 
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
@@ -22,21 +43,24 @@ impl Step<'_> {
         self.engine.acts.resumed = records;
     }
 
-    /// The first scan is in the table: the actions go on.
-    pub(in crate::engine) fn resume_after_scan(&mut self) {
+    /// The first scan is in the table: the actions go on. All of `there` live.
+    pub(in crate::engine) fn resume_after_scan(&mut self, there: &HashSet<ProcessId>) {
         let records = std::mem::take(&mut self.engine.acts.resumed);
         for running in begun(records, self.now) {
             let id = running.action.id;
             self.engine.acts.running.insert(id, running);
-            self.go_on(id);
+            self.go_on(id, there);
         }
     }
 
-    fn go_on(&mut self, id: ActionId) {
+    fn go_on(&mut self, id: ActionId, there: &HashSet<ProcessId>) {
         let now = self.now;
         let table = &self.engine.table;
         let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
-        let dead: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
+        let unknown: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
+        let (strange, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
+        let because = "it lives, and the daemon that was started anew does not know whose it is";
+        running.spared.extend(strange.into_iter().map(|process| (process, because.to_owned())));
         running.died.extend(dead.into_iter().map(|process| (process, now)));
         if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
             self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));

@@ -37,6 +37,20 @@ fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
     world.tell(scan);
 }
 
+/// The same, and with the daemon went what the kernel knew; and what it knew of sessions itself, or not.
+fn forgetful_restart(world: &mut World, records: Vec<ActionRecord>, sessions: bool) {
+    let records_of_sessions = world.engine.gate_records();
+    world.engine = Engine::new(std::sync::Arc::new(Config::default()));
+    world.blows.clear();
+    world.effects.clear();
+    if sessions {
+        world.tell(Input::Restore(Box::new(Restored { records: records_of_sessions, ..Restored::default() })));
+    }
+    world.tell(Input::Resume(records));
+    let scan = world.scan(false);
+    world.tell(scan);
+}
+
 fn reaped() -> (World, [ProcessId; 3]) {
     let mut world = reporting();
     let agent = world.claude();
@@ -64,6 +78,30 @@ fn a_daemon_that_was_killed_in_the_middle_goes_on_and_sends_nothing_twice() {
     let receipt = receipt(&world);
     assert_eq!((receipt.id, receipt.state), (1, ActionState::Done));
     assert_eq!(sent(&receipt, chain[0]), [("TERM", "sent"), ("KILL", "sent")]);
+}
+
+#[test]
+fn it_goes_on_when_the_kernel_forgot_whose_they_are_with_the_daemon() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    forgetful_restart(&mut world, records, true);
+    world.wait(30 * SECOND);
+    let kills: Vec<Blow> = world.blows.iter().map(|(_, blow, _)| *blow).collect();
+    assert_eq!(kills, [Blow::Kill; 3], "{:#?}", receipts(&world));
+    assert!(all_dead(&world, &chain));
+    assert_eq!(receipt(&world).state, ActionState::Done);
+}
+
+#[test]
+fn who_lives_and_is_nobodys_any_more_is_left_alone_and_never_told_to_be_gone() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    forgetful_restart(&mut world, records, false);
+    world.wait(30 * SECOND);
+    assert!(world.blows.is_empty() && !all_dead(&world, &chain));
+    let receipt = receipt(&world);
+    assert_eq!(receipt.spared.len(), 3, "{receipt:#?}");
+    assert!(receipt.targets.iter().all(|target| target.died_at.is_none()), "{receipt:#?}");
 }
 
 #[test]
