@@ -71,7 +71,7 @@ fn without_root_the_missing_capabilities_are_named() {
     let facts = Facts { privileges: 1 << 5, hidepid: Some("invisible".to_owned()), ..server() };
     assert_eq!(off(&facts), ["privileges", "proc_visibility"]);
     let why = row(&facts, "privileges").why;
-    assert_eq!(why, "not in effect: CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF");
+    assert_eq!(why, "not in effect: CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_PERFMON, CAP_BPF");
 }
 
 #[test]
