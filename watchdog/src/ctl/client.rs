@@ -78,6 +78,12 @@ impl Client {
         &self.socket
     }
 
+    /// How long it is waited for.
+    #[must_use]
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// `GET path`
     ///
     /// # Errors
@@ -105,15 +111,6 @@ impl Client {
     /// When the daemon is not reachable or refuses.
     pub(crate) async fn follow(&self, path: &str) -> Result<Lines, Failure> {
         self.stream(Method::GET, path, Bytes::new()).await
-    }
-
-    /// `POST path` with `body` as JSON, whose answer goes on
-    ///
-    /// # Errors
-    /// When the daemon is not reachable or refuses.
-    pub(crate) async fn post_and_follow(&self, path: &str, body: &impl Serialize) -> Result<Lines, Failure> {
-        let body = serde_json::to_vec(body).map_err(|error| Failure::Usage(error.to_string()))?;
-        self.stream(Method::POST, path, body.into()).await
     }
 
     async fn stream(&self, method: Method, path: &str, body: Bytes) -> Result<Lines, Failure> {
@@ -153,10 +150,7 @@ impl Client {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        timeout(self.patience, work).await.unwrap_or_else(|_| {
-            let why = format!("it took the connection, and gave no whole answer within {:?}", self.patience);
-            Err(self.unreachable(why, "See what the daemon does: its log, and `ps` for its state.".into()))
-        })
+        timeout(self.patience, work).await.unwrap_or_else(|_| Err(self.late()))
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
@@ -185,6 +179,11 @@ impl Client {
                 Err(error) => Err(Failure::Answer { request: request.to_owned(), why: error.to_string() }),
             },
         }
+    }
+
+    /// An answer that is not a success, by the number of its status.
+    pub(crate) fn refused(&self, request: &str, status: u16, body: &[u8]) -> Failure {
+        StatusCode::from_u16(status).map_or_else(|_| self.no_http(), |status| self.refusal(request, status, body))
     }
 
     fn refusal(&self, request: &str, status: StatusCode, body: &[u8]) -> Failure {
@@ -218,11 +217,34 @@ impl Client {
             return self.unreachable(why, ELSEWHERE.into());
         }
         let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+        self.cut_short(&cause)
+    }
+
+    /// The connection ended before the answer did.
+    pub(crate) fn cut_short(&self, cause: &str) -> Failure {
         let why = format!("it went away before its answer was complete ({cause})");
         self.gone(why, "Its log, or `journalctl -u agent-watchdog`, may tell why; then try again.".into())
     }
 
-    fn no_connection(&self, error: &io::Error) -> Failure {
+    /// An answer ended that has no end while the daemon lives.
+    pub(crate) fn ended(&self) -> Failure {
+        let why = "it ended the stream of events".into();
+        self.gone(why, "It was stopped, or restarted: run the command again.".into())
+    }
+
+    /// What came is no HTTP.
+    pub(crate) fn no_http(&self) -> Failure {
+        self.unreachable("what answers there does not speak HTTP".into(), ELSEWHERE.into())
+    }
+
+    /// Nothing came for too long.
+    pub(crate) fn late(&self) -> Failure {
+        let why = format!("it took the connection, and gave no whole answer within {:?}", self.patience);
+        self.unreachable(why, "See what the daemon does: its log, and `ps` for its state.".into())
+    }
+
+    /// The daemon is not to be reached at all.
+    pub(crate) fn no_connection(&self, error: &io::Error) -> Failure {
         let start = format!("Start the daemon with `sudo watchdogd`. {ELSEWHERE}");
         match error.kind() {
             io::ErrorKind::NotFound => self.unreachable("there is no such file".into(), start),
@@ -251,10 +273,7 @@ impl Lines {
     /// # Errors
     /// When the daemon goes away, or sends a line without an end.
     pub(crate) async fn next(&mut self) -> Result<String, Failure> {
-        self.read_line().await?.ok_or_else(|| {
-            let why = "it ended the stream of events".into();
-            self.client.gone(why, "It was stopped, or restarted: run the command again.".into())
-        })
+        self.read_line().await?.ok_or_else(|| self.client.ended())
     }
 
     /// The next line without its line break, or `None` at the end of an answer that has one.

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use super::http::{Refusal, json, read_json};
 use super::journal::Feed;
@@ -35,6 +36,8 @@ const ARGUMENT_BYTES: usize = 256;
 const PATH_BYTES: usize = 512;
 /// What a client may ask for.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+/// An answer begins with its first line, if that comes so soon: a client that is granted at once wakes up once.
+const SOON: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
 type Answer = Result<Response, Refusal>;
@@ -112,15 +115,22 @@ async fn attend(
             return;
         }
     };
-    // If nobody takes it, the other end of `lines` is gone too.
-    let _ = taken.send(Ok(()));
+    let mut taken = Some(taken);
+    let mut begin = || {
+        // If nobody takes it, the other end of `lines` is gone too.
+        taken.take().map(|taken| taken.send(Ok(()))).is_some()
+    };
     let mut updates = ticket.updates;
+    let soon = sleep(SOON);
+    tokio::pin!(soon);
+    let mut begun = false;
     loop {
         tokio::select! {
             biased;
             changed = updates.changed() => {
                 // Asked for once more by the same process, which is told there; or the daemon is stopping.
                 if changed.is_err() {
+                    begin();
                     return;
                 }
                 let Some(update) = updates.borrow_and_update().clone() else { continue };
@@ -129,6 +139,7 @@ async fn attend(
                     Ok(line) => lines.send(line.into()).await.is_ok(),
                     Err(_) => false,
                 };
+                begun |= begin();
                 if last {
                     return;
                 }
@@ -136,11 +147,13 @@ async fn attend(
                     break;
                 }
             }
+            () = &mut soon, if !begun => begun = begin(),
             () = lines.closed() => break,
             // It is readable once the process is dead; an error is as good as that, since nothing would tell us any more.
             _ = pidfd.readable() => break,
         }
     }
+    begin();
     asker.say(Request::Left(process, ticket.number)).await;
 }
 

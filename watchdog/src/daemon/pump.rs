@@ -265,7 +265,7 @@ impl Pump {
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
-        let (mut looks, mut limits) = (Vec::new(), Vec::new());
+        let (mut looks, mut limits, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
         let whole = self.kept.file.is_due();
         if whole {
             self.kept.file.rewrite(&self.core.gate_records());
@@ -291,12 +291,12 @@ impl Pump {
                 Effect::Remember(record) => drop(self.kept.file.append(&record)),
                 Effect::Bound(root, bounds) => {
                     self.order(Order::Bound(root, bounds))?;
-                    if let Some(session) = self.core.session_of(root) {
-                        self.deed(Deed::Resume(root, session))?;
-                    }
+                    resumed.extend(self.core.session_of(root).map(|session| (root, session)));
                 }
                 Effect::Unbound(root) => self.order(Order::Unbound(root))?,
                 Effect::Granted(granted) => {
+                    // It is confined, if at all, by its admission: there is nothing to ask for.
+                    resumed.retain(|(root, _)| *root != granted.lease.process);
                     let client = self.core.granted(&granted);
                     self.order(Order::Admit(Box::new(Admission { granted: *granted, client })))?;
                 }
@@ -321,6 +321,9 @@ impl Pump {
                     debug_assert!(false, "the core keeps these to itself");
                 }
             }
+        }
+        for (root, session) in resumed {
+            self.deed(Deed::Resume(root, session))?;
         }
         if !limits.is_empty() {
             self.probe(Probe::Limits(limits))?;

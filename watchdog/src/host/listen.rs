@@ -3,7 +3,8 @@
 //! By hand rather than with the `procfs` crate, which parses a table whole: a busy host has tens of thousands of
 //! connections, but the kernel lists the listening sockets before them (tcp_seq_start, net/ipv4/tcp_ipv4.c), so reading
 //! stops at the first line that is none. Where there are few sockets the kernel still walks its whole, nearly empty
-//! hash table of connections to fill a page: some milliseconds for each of the two tcp tables on a machine of 24 GiB.
+//! hash table of connections to fill a page: some milliseconds for each of the two tcp tables on a machine of 24 GiB. So
+//! they are read only when one of the sockets is none of net/unix.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,30 +23,35 @@ const UNIX_TABLE_MAX: u64 = 4 << 20;
 
 /// "tcp 127.0.0.1:3000", "unix /run/x.sock", in that order, for each of these sockets that listens.
 pub(crate) fn listens(dir: &ProcessDir, sockets: &HashSet<u64>) -> Result<Vec<String>, HostError> {
-    let mut found = Vec::new();
     if sockets.is_empty() {
-        return Ok(found);
+        return Ok(Vec::new());
     }
-    for table in ["net/tcp", "net/tcp6"] {
-        each_line(dir, table, u64::MAX, |line| match tcp(line) {
-            Some((address, inode)) => {
-                if sockets.contains(&inode) {
-                    found.push(format!("tcp {address}"));
-                }
-                true
-            }
-            None => false,
-        })?;
-    }
+    let (mut tcp_found, mut unix_found) = (Vec::new(), Vec::new());
+    let mut others = sockets.clone();
     each_line(dir, "net/unix", UNIX_TABLE_MAX, |line| {
-        if let Some((path, inode)) = unix(line)
-            && sockets.contains(&inode)
+        if let Some(Unix { path, inode, listens }) = unix(line)
+            && others.remove(&inode)
+            && listens
         {
-            found.push(format!("unix {path}"));
+            unix_found.push(format!("unix {path}"));
         }
         true
     })?;
-    Ok(found)
+    if !others.is_empty() {
+        for table in ["net/tcp", "net/tcp6"] {
+            each_line(dir, table, u64::MAX, |line| match tcp(line) {
+                Some((address, inode)) => {
+                    if others.contains(&inode) {
+                        tcp_found.push(format!("tcp {address}"));
+                    }
+                    true
+                }
+                None => false,
+            })?;
+        }
+    }
+    tcp_found.append(&mut unix_found);
+    Ok(tcp_found)
 }
 
 /// Hands over each line of a table but the heading, until the answer is false. A table that is not there (no IPv6, say)
@@ -95,25 +101,33 @@ fn tcp(line: &[u8]) -> Option<(SocketAddr, u64)> {
     Some((SocketAddr::new(address, port), inode))
 }
 
-/// Path and inode of a line of net/unix, when it is a listening socket's. An abstract name begins with `@`.
-fn unix(line: &[u8]) -> Option<(String, u64)> {
+/// A line of net/unix.
+#[derive(Debug, PartialEq, Eq)]
+struct Unix {
+    /// An abstract name begins with `@`.
+    path: String,
+    inode: u64,
+    listens: bool,
+}
+
+fn unix(line: &[u8]) -> Option<Unix> {
     let mut words = line.splitn(2, |byte| *byte == b':').nth(1)?.trim_ascii_start().splitn(7, |byte| *byte == b' ');
     let flags = u32::from_str_radix(std::str::from_utf8(words.nth(2)?).ok()?, 16).ok()?;
-    if flags & UNIX_LISTENS == 0 {
-        return None;
-    }
     // The kernel pads the inode to five columns with blanks; what follows it is the path, blanks and all.
     let (_type, _state, rest) = (words.next()?, words.next()?, words.next()?);
-    let rest = match words.next() {
-        Some(more) if rest.is_empty() => more.trim_ascii_start(),
-        Some(more) => return Some((String::from_utf8_lossy(more).into_owned(), super::stat::number(rest)?)),
-        None => rest,
-    };
-    let (inode, path) = match rest.iter().position(|byte| *byte == b' ') {
-        Some(blank) => rest.split_at(blank),
+    let (inode, path) = match words.next() {
+        Some(more) if rest.is_empty() => {
+            let more = more.trim_ascii_start();
+            more.split_at(more.iter().position(|byte| *byte == b' ').unwrap_or(more.len()))
+        }
+        Some(path) => (rest, path),
         None => (rest, &[][..]),
     };
-    Some((String::from_utf8_lossy(path.trim_ascii_start()).into_owned(), super::stat::number(inode)?))
+    Some(Unix {
+        path: String::from_utf8_lossy(path.trim_ascii_start()).into_owned(),
+        inode: super::stat::number(inode)?,
+        listens: flags & UNIX_LISTENS != 0,
+    })
 }
 
 #[cfg(test)]
@@ -142,13 +156,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::path("ffff8881: 00000002 00000000 00010000 0001 01 23456 /run/a b.sock", Some(("/run/a b.sock", 23456)))]
-    #[case::padded("ffff8881: 00000002 00000000 00010000 0001 01   456 /run/x.sock", Some(("/run/x.sock", 456)))]
-    #[case::padded_once("ffff8881: 00000002 00000000 00010000 0001 01  4567 @abstract", Some(("@abstract", 4567)))]
-    #[case::nameless("ffff8881: 00000002 00000000 00010000 0005 01 23456", Some(("", 23456)))]
-    #[case::nameless_padded("ffff8881: 00000002 00000000 00010000 0005 01    56", Some(("", 56)))]
-    #[case::connected("ffff8881: 00000003 00000000 00000000 0001 03 23456 /run/x.sock", None)]
-    fn listening_unix_sockets_keep_their_whole_path(#[case] line: &str, #[case] expected: Option<(&str, u64)>) {
-        assert_eq!(unix(line.as_bytes()), expected.map(|(path, inode)| (path.to_owned(), inode)));
+    #[case::path("ffff8881: 00000002 00000000 00010000 0001 01 23456 /run/a b.sock", "/run/a b.sock", 23456, true)]
+    #[case::padded("ffff8881: 00000002 00000000 00010000 0001 01   456 /run/x.sock", "/run/x.sock", 456, true)]
+    #[case::padded_once("ffff8881: 00000002 00000000 00010000 0001 01  4567 @abstract", "@abstract", 4567, true)]
+    #[case::nameless("ffff8881: 00000002 00000000 00010000 0005 01 23456", "", 23456, true)]
+    #[case::nameless_padded("ffff8881: 00000002 00000000 00010000 0005 01    56", "", 56, true)]
+    #[case::connected("ffff8881: 00000003 00000000 00000000 0001 03 23456 /run/x.sock", "/run/x.sock", 23456, false)]
+    fn unix_sockets_keep_their_whole_path(
+        #[case] line: &str,
+        #[case] path: &str,
+        #[case] inode: u64,
+        #[case] listens: bool,
+    ) {
+        assert_eq!(unix(line.as_bytes()), Some(Unix { path: path.to_owned(), inode, listens }));
     }
 }

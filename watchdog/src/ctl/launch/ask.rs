@@ -2,14 +2,14 @@
 //!
 //! The place in the queue belongs to this process, not to the connection: whoever comes back finds it.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, timeout_at};
-
-use super::super::client::{Client, Lines};
+use super::super::client::Client;
 use super::super::failure::Failure;
 use super::super::show::span;
 use super::progress::Progress;
+use super::wire::Lines;
 use crate::api::{Grant, LaunchRequest, LaunchUpdate, RefusalReason, Refused};
 
 /// The first pause before the daemon is asked again; each later one is twice as long,
@@ -72,37 +72,38 @@ impl<'a> Asking<'a> {
     ///
     /// # Errors
     /// When the daemon was not there from the beginning, or says that the request can never be granted.
-    pub(super) async fn decide(mut self) -> Result<Decision, Failure> {
-        let outcome = self.ask_until_answered().await;
+    pub(super) fn decide(mut self) -> Result<Decision, Failure> {
+        let outcome = self.ask_until_answered();
         self.progress.clear();
         outcome
     }
 
-    async fn ask_until_answered(&mut self) -> Result<Decision, Failure> {
+    fn ask_until_answered(&mut self) -> Result<Decision, Failure> {
         loop {
-            let failure = match self.ask().await {
+            let failure = match self.ask() {
                 Ok(decision) => return Ok(decision),
                 Err(failure) => failure,
             };
-            if let Some(decision) = self.bear(failure).await? {
+            if let Some(decision) = self.bear(failure)? {
                 return Ok(decision);
             }
         }
     }
 
     /// One connection, up to its end.
-    async fn ask(&mut self) -> Result<Decision, Failure> {
+    fn ask(&mut self) -> Result<Decision, Failure> {
         let left = self.patience.map(|(_, end)| end.saturating_duration_since(Instant::now()).max(LEAST_TIME));
         self.request.timeout_seconds = left.map(|left| left.as_secs_f64());
         let client = self.client.within(left.map_or(Duration::MAX, |left| left + COURTESY));
-        let mut lines = match client.post_and_follow("/v1/launch", &self.request).await {
+        let body = serde_json::to_vec(&self.request).map_err(|error| Failure::Usage(error.to_string()))?;
+        let mut lines = match Lines::ask(&client, &body) {
             // Only silence takes so long; to whoever fails open that is a daemon that is not there.
             Err(Failure::Unreachable { .. }) if self.is_over(COURTESY) && !self.fail_open => {
                 return Ok(self.timed_out("the daemon gave no answer"));
             }
             beginning => beginning?,
         };
-        while let Some(line) = self.next(&mut lines).await? {
+        while let Some(line) = self.next(&mut lines)? {
             let update = serde_json::from_str(&line)
                 .map_err(|error| Failure::Answer { request: "POST /v1/launch".into(), why: error.to_string() })?;
             self.known = true;
@@ -126,21 +127,22 @@ impl<'a> Asking<'a> {
     }
 
     /// The next line, while the progress goes on; `None` when the time is over.
-    async fn next(&mut self, lines: &mut Lines) -> Result<Option<String>, Failure> {
+    fn next(&mut self, lines: &mut Lines<'_>) -> Result<Option<String>, Failure> {
         let end = self.patience.map(|(_, end)| end + COURTESY);
         loop {
             let draws = self.progress.pace().map(|pace| Instant::now() + pace);
-            let Some(until) = draws.into_iter().chain(end).min() else { return lines.next().await.map(Some) };
-            match timeout_at(until.into(), lines.next()).await {
-                Ok(line) => return line.map(Some),
-                Err(_) if end.is_some_and(|end| end <= Instant::now()) => return Ok(None),
-                Err(_) => self.progress.draw(),
+            if let Some(line) = lines.next(draws.into_iter().chain(end).min())? {
+                return Ok(Some(line));
             }
+            if end.is_some_and(|end| end <= Instant::now()) {
+                return Ok(None);
+            }
+            self.progress.draw();
         }
     }
 
     /// What is to be done about a daemon that gave no answer: a decision, or after a pause another try.
-    async fn bear(&mut self, failure: Failure) -> Result<Option<Decision>, Failure> {
+    fn bear(&mut self, failure: Failure) -> Result<Option<Decision>, Failure> {
         let unreachable = match &failure {
             Failure::Unreachable { was_there, .. } => {
                 self.known |= was_there;
@@ -183,7 +185,7 @@ impl<'a> Asking<'a> {
             return Ok(Some(self.timed_out("the daemon has been away at the end")));
         }
         let next = [Some(now + self.pause), opens, Some(end)].into_iter().flatten().min();
-        sleep(next.map_or(self.pause, |next| next.saturating_duration_since(now))).await;
+        sleep(next.map_or(self.pause, |next| next.saturating_duration_since(now)));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(None)
     }

@@ -1,6 +1,6 @@
 //! `watchdogctl launch`: asks the gate, waits in the queue if it must, and becomes CMD.
 //!
-//! [`program`] finds CMD before anything is asked for, [`ask`] talks to the daemon while [`progress`] says where it
+//! [`program`] finds CMD before anything is asked for, [`ask`] talks to the daemon over [`wire`] while [`progress`] says where it
 //! stands, [`env`] makes the environment, and [`origin`] puts back what this program's own start changed. With
 //! `--retries` the same is done by a child of [`retry`], which hears [`signals`].
 
@@ -11,6 +11,7 @@ mod program;
 mod progress;
 mod retry;
 mod signals;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -135,7 +136,7 @@ fn find(options: &Options) -> Result<PathBuf, Failure> {
 /// Asks, and becomes the program.
 fn launch(client: &Client, json: bool, options: &Options, program: &Path, began: Instant) -> Stop {
     let inherited = std::env::vars_os().collect();
-    let environment = match super::wait(decide(client, json, options, program, began)) {
+    let environment = match decide(client, json, options, program, began) {
         Ok(Decision::Granted(grant)) => {
             if let Err(error) = raise_oom_score(grant.oom_score_adj)
                 && !json
@@ -158,13 +159,7 @@ fn launch(client: &Client, json: bool, options: &Options, program: &Path, began:
     Stop::Failed(program::execute(program, &options.command, &environment))
 }
 
-async fn decide(
-    client: &Client,
-    json: bool,
-    options: &Options,
-    program: &Path,
-    began: Instant,
-) -> Result<Decision, Failure> {
+fn decide(client: &Client, json: bool, options: &Options, program: &Path, began: Instant) -> Result<Decision, Failure> {
     let request = LaunchRequest {
         profile: options.profile.clone(),
         path: program::absolute(program),
@@ -175,7 +170,7 @@ async fn decide(
         ..LaunchRequest::default()
     };
     let progress = Progress::new(Listener::of_stderr(json), began);
-    Asking::new(client, request, options.timeout, options.fail_open, progress, began).decide().await
+    Asking::new(client, request, options.timeout, options.fail_open, progress, began).decide()
 }
 
 /// The arguments as far as the daemon has to know them.

@@ -77,7 +77,7 @@ impl Supervised<'_> {
 fn one_try(signals: &Signals, attempt: impl FnOnce() -> u8) -> io::Result<End> {
     // Both ends close on exec: what is read is what the launcher wrote, if CMD was not started.
     let (mut reader, mut writer) = pipe()?;
-    // SAFETY: this process has one thread, as the runtime of an attempt is made, and ends, in the child.
+    // SAFETY: this process has one thread: neither it nor an attempt starts another.
     let child = match unsafe { libc::fork() } {
         0 => {
             signals.give_back();

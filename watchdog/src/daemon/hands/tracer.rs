@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Admission, Deed, Loaded, Probe, Report, poller};
+use super::{Admission, Deed, Loaded, Probe, Report, poller, warden};
 use crate::api::{self, LaunchUpdate, RefusalReason};
 use crate::config::{Candidates, Config, denied_names};
 use crate::daemon::grumble::Grumble;
-use crate::engine::gate::Bounds;
+use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage, Memory, Sample};
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
@@ -51,7 +51,7 @@ pub(in crate::daemon) enum Order {
 pub(super) struct Ways {
     /// To the one that looks at all processes.
     pub(super) prober: orders::Sender<Probe>,
-    /// To the one that answers grants.
+    /// To the one that puts sessions into cgroups, and answers their grants.
     pub(super) warden: orders::Sender<Deed>,
     /// To the engine.
     pub(super) reports: mpsc::Sender<Report>,
@@ -209,8 +209,17 @@ impl Hand {
             }
             Order::LookAtHost => self.look_at_host().map(drop)?,
             Order::Admit(admission) => match self.unheld.remove(&admission.granted.lease.process) {
-                None => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
                 Some(why) => self.turn_away(*admission, why)?,
+                None if admission.granted.limits.cgroup => {
+                    self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?;
+                }
+                // There is nothing left to be done, and whoever waits is spared another thread's turn.
+                None => {
+                    let Admission { granted, client } = *admission;
+                    if let Some(client) = client {
+                        client.give(LaunchUpdate::Granted(warden::grant(&granted, &Confinement::default())));
+                    }
+                }
             },
         }
         Ok(())
@@ -386,7 +395,7 @@ mod tests {
     use crate::engine::id::{BootTime, Bytes, SessionId, Uid};
     use crate::host::testing::Subject;
 
-    fn granted(process: ProcessId) -> Granted {
+    fn granted(process: ProcessId, cgroup: bool) -> Granted {
         let (profile, uid) = ("claude-code".to_owned(), Uid(1000));
         Granted {
             lease: Lease { process, profile, uid, granted: BootTime(1), expected: Bytes(2), cgroups: Vec::new() },
@@ -394,7 +403,7 @@ mod tests {
             waited: Duration::ZERO,
             environment: BTreeMap::new(),
             oom_score_adj: 300,
-            limits: Bounds::default(),
+            limits: Bounds { cgroup, ..Bounds::default() },
         }
     }
 
@@ -414,19 +423,19 @@ mod tests {
         };
         let mut clients = Clients::default();
         let [fits, does_not] = [(), ()].map(|()| Subject::spawn(Command::new("sleep").arg("1000")));
-        let mut asked = [&fits, &does_not].map(|subject| {
+        let mut asked = [(&fits, false), (&fits, true), (&does_not, false)].map(|(subject, cgroup)| {
             let process = subject.process;
             let root =
                 Lineage { root: process, parent: None, depth: 0, provisional: false, forked: false, witness: false };
             orders.send(Order::Track(process, root)).unwrap();
             let updates = clients.enter(process).updates;
-            let admission = Admission { granted: granted(process), client: clients.leave(process) };
+            let admission = Admission { granted: granted(process, cgroup), client: clients.leave(process) };
             orders.send(Order::Admit(Box::new(admission))).unwrap();
             updates
         });
 
         let deed = deeds.recv_timeout(Duration::from_secs(10)).unwrap();
-        assert!(matches!(deed, Deed::Admit(admission) if admission.granted.lease.process == fits.process));
+        assert!(matches!(deed, Deed::Admit(admission) if admission.granted.limits.cgroup));
         loop {
             match told.blocking_recv().unwrap() {
                 Report::Input(Input::Inspected(process, None)) => break assert_eq!(process, does_not.process),
@@ -436,8 +445,10 @@ mod tests {
         }
         let rescan = std::iter::from_fn(|| told.blocking_recv());
         assert!(rescan.take(10).any(|report| matches!(report, Report::Lost { lifecycle: 1, memory: 0 })));
-        assert!(asked[0].borrow_and_update().is_none(), "the warden answers");
-        let Some(LaunchUpdate::Refused(refused)) = asked[1].borrow_and_update().clone() else { panic!("not refused") };
+        let Some(LaunchUpdate::Granted(grant)) = asked[0].borrow_and_update().clone() else { panic!("not granted") };
+        assert_eq!(grant.limits.cgroup_problem, None);
+        assert!(asked[1].borrow_and_update().is_none(), "the warden answers where a cgroup is wanted");
+        let Some(LaunchUpdate::Refused(refused)) = asked[2].borrow_and_update().clone() else { panic!("not refused") };
         assert_eq!(refused.reason, RefusalReason::Quota);
         assert!(refused.detail.contains("max_processes"), "{}", refused.detail);
         assert!(deeds.try_recv().is_err());

@@ -1,5 +1,5 @@
 //! What is done to the processes of sessions: they are put into cgroups, go first when memory runs out, and are ended. A client is
-//! told of its grant here, when its session is confined.
+//! told of its grant here where its session is confined.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{self as deeds, RecvTimeoutError};
