@@ -118,6 +118,7 @@ impl Step<'_> {
         }
         let Some(dead) = self.engine.table.get(process) else { return };
         let (session, peak_bytes) = (dead.session, dead.peak.0);
+        self.remember_children(process);
         self.died(process, at);
         if let Some(dead) = self.engine.table.get_mut(process) {
             dead.memory = Memory::default();

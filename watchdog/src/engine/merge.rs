@@ -95,7 +95,7 @@ impl Step<'_> {
     /// Takes in a process that the table does not have; `false` when it is nobody's.
     fn discover(&mut self, scanned: ScannedProcess) -> bool {
         let ScannedProcess { process, ppid, uid, comm, image, lineage, memory, .. } = scanned;
-        let lineage = lineage.or_else(|| self.engine.acts.written_lineage(process));
+        let lineage = lineage.or_else(|| self.engine.remembered.place(process));
         let image = Arc::new(image);
         let taken = match lineage.filter(|lineage| !lineage.witness) {
             Some(lineage) => self.admit(process, &lineage, uid, ppid, &comm, &image),

@@ -1,5 +1,5 @@
-//! What a later run of the daemon has to know of sessions beside their leases: whose a session is whose agent has died, since then
-//! nobody in /proc tells, and who was adopted.
+//! What a later run of the daemon has to know of sessions beside their leases, since nothing in /proc tells: whose a session is
+//! whose agent has died, where somebody belongs whose parent has, and who was adopted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,24 @@ use super::{Engine, Step};
 pub(super) struct Remembered {
     /// The profile and user of sessions, by root.
     sessions: BTreeMap<ProcessId, (String, Uid)>,
+    /// The place of those whose parents had died.
+    places: BTreeMap<ProcessId, Lineage>,
     /// Who was adopted, and has not been seen yet.
     adopted: BTreeSet<ProcessId>,
 }
 
 impl Remembered {
+    /// Where this one belongs, when its parent had died in an earlier run.
+    pub(super) fn place(&self, process: ProcessId) -> Option<Lineage> {
+        self.places.get(&process).copied()
+    }
+
     /// Takes a record, in the order in which they were written.
     pub(super) fn take(&mut self, record: GateRecord) {
         match record {
             GateRecord::SessionBegan { root, profile, uid } => drop(self.sessions.insert(root, (profile, uid))),
             GateRecord::SessionOver(root) => drop(self.sessions.remove(&root)),
+            GateRecord::Parted(process, lineage) => drop(self.places.insert(process, lineage)),
             GateRecord::Adopted(process) => drop(self.adopted.insert(process)),
             GateRecord::Unadopted(process) => drop(self.adopted.remove(&process)),
             GateRecord::Queued { .. } | GateRecord::Left(_) | GateRecord::Granted(_) | GateRecord::Ended(_) => {}
@@ -57,6 +65,14 @@ impl Step<'_> {
         }
     }
 
+    /// A process is dead: where its children belong nobody can read from /proc any more.
+    pub(super) fn remember_children(&mut self, dead: ProcessId) {
+        let engine = &*self.engine;
+        let Some(dead) = engine.table.get(dead) else { return };
+        let parted: Vec<GateRecord> = dead.children.iter().filter_map(|child| engine.place_record(*child)).collect();
+        parted.into_iter().for_each(|record| self.effect(Effect::Remember(record)));
+    }
+
     /// Whether an earlier run knew that this one was adopted.
     pub(super) fn was_adopted(&mut self, process: ProcessId) -> bool {
         self.engine.remembered.adopted.remove(&process)
@@ -69,12 +85,28 @@ impl Engine {
         Some(GateRecord::SessionBegan { root: known.root, profile: known.profile.clone(), uid: known.uid })
     }
 
+    /// Where a living process belongs whose parent is dead. A session's root is an agent by what it runs.
+    fn place_record(&self, process: ProcessId) -> Option<GateRecord> {
+        let known = self.table.alive(process)?;
+        let root = self.sessions.get(known.session)?.root;
+        let parted = known.parent.is_none_or(|parent| self.table.alive(parent).is_none());
+        let place = Lineage {
+            root,
+            parent: known.forked_by,
+            depth: known.depth,
+            provisional: false,
+            forked: known.forked,
+            witness: false,
+        };
+        (parted && root != process).then_some(GateRecord::Parted(process, place))
+    }
+
     /// The records that say who is there now.
     pub(super) fn session_records(&self) -> impl Iterator<Item = GateRecord> {
         let known = self.sessions.iter().filter(|session| session.members > 0);
         let sessions = known.filter_map(|session| self.session_record(session.id));
         // Before the first scan nobody is there, and all that is known is what was remembered.
-        let Remembered { sessions: old, adopted } = &self.remembered;
+        let Remembered { sessions: old, places, adopted } = &self.remembered;
         let old = old.iter().map(|(root, (profile, uid))| GateRecord::SessionBegan {
             root: *root,
             profile: profile.clone(),
@@ -82,6 +114,8 @@ impl Engine {
         });
         let now = self.table.living().filter(|process| process.adopted).map(|process| process.id);
         let adopted = adopted.iter().copied().chain(now).map(GateRecord::Adopted);
-        old.chain(sessions).chain(adopted)
+        let places = places.iter().map(|(process, place)| GateRecord::Parted(*process, *place));
+        let places = places.chain(self.table.living().filter_map(|process| self.place_record(process.id)));
+        old.chain(sessions).chain(places).chain(adopted)
     }
 }

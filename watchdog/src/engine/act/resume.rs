@@ -3,31 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::run::{Dealt, Running, Stage};
-use super::{ActionRecord, Actions, Answer, Blow};
+use super::{ActionRecord, Answer, Blow};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
 use crate::engine::id::{ActionId, BootTime, ProcessId};
-use crate::engine::input::Lineage;
-
-impl Actions {
-    /// Whose a process was that an earlier run was about to end, as it wrote that down. Its agent is dead, and when the kernel's
-    /// memory of it ended with that run, nothing else tells.
-    pub(in crate::engine) fn written_lineage(&self, process: ProcessId) -> Option<Lineage> {
-        let begun = self.resumed.iter().rev().filter_map(|record| match record {
-            ActionRecord::Begun(action) => Some(&action.targets),
-            _ => None,
-        });
-        let parents: BTreeMap<ProcessId, Option<ProcessId>> =
-            begun.flatten().map(|target| (target.process, target.parent)).collect();
-        let parent = *parents.get(&process)?;
-        let above = |below: &ProcessId| parents.get(below).copied().flatten();
-        // As long as it can be: what was written down wrong could go in a circle.
-        let walk = std::iter::successors(Some(process), above).skip(1).take(parents.len());
-        let chain: Vec<ProcessId> = walk.collect();
-        let (root, depth) = (*chain.last()?, u32::try_from(chain.len()).ok()?);
-        Some(Lineage { root, parent, depth, provisional: false, forked: false, witness: false })
-    }
-}
 
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.

@@ -26,7 +26,7 @@ use self::confined::Confined;
 use self::line::Line;
 use self::subagents::Subagents;
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
-use super::input::{CgroupLimit, Image};
+use super::input::{CgroupLimit, Image, Lineage};
 use crate::api::{RefusalReason, SubagentEvent};
 
 /// A request for a launch.
@@ -183,6 +183,8 @@ pub enum GateRecord {
     },
     /// Nobody of the session of this root is left.
     SessionOver(ProcessId),
+    /// The parent of this process is dead, and this is where it belongs.
+    Parted(ProcessId, Lineage),
     /// A person said that it is meant to stay,
     Adopted(ProcessId),
     /// and took that back.

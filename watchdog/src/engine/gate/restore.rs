@@ -34,6 +34,7 @@ impl Step<'_> {
                 }
                 of_sessions @ (GateRecord::SessionBegan { .. }
                 | GateRecord::SessionOver(_)
+                | GateRecord::Parted(..)
                 | GateRecord::Adopted(_)
                 | GateRecord::Unadopted(_)) => self.engine.remembered.take(of_sessions),
             }

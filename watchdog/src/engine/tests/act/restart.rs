@@ -37,6 +37,12 @@ fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
     world.tell(scan);
 }
 
+/// With policy on.
+fn enforcing(config: &Config) -> std::sync::Arc<Config> {
+    let actions = Actions { enforce: true, ..Actions::default() };
+    std::sync::Arc::new(Config { actions, ..config.clone() })
+}
+
 /// The same, and with the daemon went what the kernel knew; and what it knew of sessions itself, or not.
 fn forgetful_restart(world: &mut World, records: Vec<ActionRecord>, sessions: bool) {
     let records_of_sessions = world.engine.gate_records();
@@ -149,6 +155,25 @@ fn who_was_adopted_before_a_restart_still_is_and_who_was_left_behind_still_was()
     world.kill(agent);
     world.wait(SECOND);
     restart(&mut world, Vec::new(), true);
+    world.wait(MINUTE);
+    assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
+    assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
+    assert_eq!(world.all(FindingKind::Orphan)[0].evidence["profile"], "claude-code");
+}
+
+#[test]
+fn the_same_holds_when_the_kernel_forgot_with_the_daemon() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let (adopted, left) = (server(&mut world, agent), server(&mut world, agent));
+    adopted.iter().for_each(|process| world.tell(Input::Adopt(*process)));
+    world.kill(agent);
+    world.wait(SECOND);
+    let config = world.engine.config.clone();
+    let known = world.engine.gate_records();
+    forgetful_restart(&mut world, Vec::new(), true);
+    assert_eq!(world.engine.gate_records().len(), known.len(), "{:#?}", world.engine.gate_records());
+    world.engine.reconfigure(world.now, enforcing(&config), &mut Vec::new());
     world.wait(MINUTE);
     assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
     assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
