@@ -52,6 +52,8 @@ pub(super) struct World {
     last_host: HostMemory,
     /// What each was last said to hold, which the host has back when it is gone.
     holds: HashMap<ProcessId, Bytes>,
+    /// Where the answers of the hand that acts wait, if it is slow.
+    pub(super) slow_hand: Option<Vec<Input>>,
     /// Why nothing can be dealt to anybody.
     pub(super) refusal: Option<String>,
     /// Who ignores SIGTERM.
@@ -93,6 +95,7 @@ impl World {
             tmpfs: Tmpfs::default(),
             slow_proc: false,
             blows: Vec::new(),
+            slow_hand: None,
             refusal: None,
             stubborn: HashSet::new(),
             mortal: true,
@@ -249,7 +252,11 @@ impl World {
                     }
                     Effect::Strike(wave) => {
                         self.check(wave);
-                        open.insert(0, self.strike(wave));
+                        let answer = self.strike(wave);
+                        match &mut self.slow_hand {
+                            Some(waiting) => waiting.push(answer),
+                            None => open.insert(0, answer),
+                        }
                     }
                     Effect::LookAtHost if self.mortal => {
                         open.push(Input::Host(self.last_host));

@@ -108,8 +108,15 @@ fn who_could_not_be_struck_is_struck_when_that_is_possible_again() {
 #[test]
 fn a_receipt_of_what_is_let_go_waits_for_that() {
     let mut world = limiting(Reaction::Freeze);
+    world.slow_hand = Some(Vec::new());
     let (agent, hog) = hog(&mut world);
     let session = Subject::Session(world.session(agent).id);
     ask(&mut world, USER, What::Thaw(vec![session])).unwrap();
+    let answers = world.slow_hand.take().unwrap();
+    assert_eq!(answers.len(), 2);
+    for (answer, state) in answers.into_iter().zip([ActionState::Running, ActionState::Done]) {
+        world.tell(answer);
+        assert_eq!(receipt(&world).state, state);
+    }
     assert_eq!(sent(&receipt(&world), hog), [("STOP", "sent"), ("CONT", "sent")]);
 }
