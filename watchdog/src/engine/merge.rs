@@ -57,7 +57,7 @@ impl Step<'_> {
         let living: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
         living.into_iter().for_each(|process| self.may_be_orphan(process));
 
-        self.resume_after_scan();
+        self.resume_after_scan(&there);
 
         let lost = std::mem::take(&mut self.engine.merge.lost);
         if lost > 0 {

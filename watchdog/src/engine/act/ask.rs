@@ -55,7 +55,7 @@ pub enum AskError {
     #[error("pid {0} is left alone: {1}")]
     Spared(Pid, String),
     /// Nothing is held that was named.
-    #[error("nothing of that is frozen or throttled: `watchdogctl history --type action` tells what was")]
+    #[error("nothing of that is frozen or throttled: `watchdogctl actions` tells what was")]
     NothingHeld,
     /// It is somebody else's.
     #[error("that belongs to another user: only its owner and root may do that")]
@@ -265,6 +265,8 @@ impl Step<'_> {
         let mut begun = Vec::new();
         if let What::Thaw(subjects) = &ask.what {
             for held in self.engine.held(ask.uid, subjects).unwrap_or_default() {
+                let finding = self.engine.acts.get(held).and_then(|running| running.action.finding);
+                self.engine.acts.let_go.extend(finding.map(|(finding, _)| finding));
                 self.let_go(held, "a person let go of it");
                 begun.push(held);
             }

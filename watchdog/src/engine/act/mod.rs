@@ -207,6 +207,8 @@ pub(super) struct Actions {
     over: VecDeque<Running>,
     /// Whom policy has ended already, as far as they live: nobody is ended twice.
     struck: BTreeSet<ProcessId>,
+    /// Open findings about which a person let go of what policy held: it does not take hold again.
+    let_go: BTreeSet<FindingId>,
     /// When policy ended whom, within the last minute.
     kills: VecDeque<BootTime>,
     /// When the rate bound last held policy back.

@@ -53,12 +53,14 @@ impl Engine {
 
 impl Step<'_> {
     /// Begins what is due.
-    pub(super) fn tick_policy(&mut self) {
+    pub(in crate::engine) fn tick_policy(&mut self) {
         let now = self.now;
         let kills = &mut self.engine.acts.kills;
         while kills.front().is_some_and(|at| now.since(*at) >= RATE_WINDOW) {
             kills.pop_front();
         }
+        let findings = &self.engine.findings;
+        self.engine.acts.let_go.retain(|finding| findings.is_still_open(*finding));
         if !self.engine.enforces() {
             return;
         }
@@ -72,6 +74,7 @@ impl Step<'_> {
                 FindingKind::Orphan => finding.seen.proposal == Proposal::Terminate,
                 _ => now.since(finding.opened) >= self.engine.config.actions.grace,
             })
+            .filter(|finding| !self.engine.acts.let_go.contains(&finding.id))
             .filter(|finding| !self.engine.is_acted_on(finding.id))
             .map(|finding| finding.id)
             .collect();

@@ -1,12 +1,15 @@
 //! What an earlier run of the daemon had begun, taken up where it was, and nothing done twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::run::{Dealt, Running, Stage};
 use super::{ActionRecord, Answer, Blow};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
-use crate::engine::id::{ActionId, BootTime};
+use crate::engine::id::{ActionId, BootTime, ProcessId};
+
+/// Said of a process that lives, and of which no session is known any more.
+const LOST: &str = "whose it is was lost with the daemon that was killed";
 
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
@@ -22,27 +25,33 @@ impl Step<'_> {
         self.engine.acts.resumed = records;
     }
 
-    /// The first scan is in the table: the actions go on.
-    pub(in crate::engine) fn resume_after_scan(&mut self) {
+    /// The first scan is in the table: the actions go on, on those who are there.
+    pub(in crate::engine) fn resume_after_scan(&mut self, there: &HashSet<ProcessId>) {
         let records = std::mem::take(&mut self.engine.acts.resumed);
         for running in begun(records, self.now) {
             let id = running.action.id;
             self.engine.acts.running.insert(id, running);
-            self.go_on(id);
+            self.go_on(id, there);
         }
     }
 
-    fn go_on(&mut self, id: ActionId) {
+    fn go_on(&mut self, id: ActionId, there: &HashSet<ProcessId>) {
         let now = self.now;
         let table = &self.engine.table;
         let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
-        let dead: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
+        let unknown: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
+        let (lost, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
         running.died.extend(dead.into_iter().map(|process| (process, now)));
+        // Their lineage went with the daemon that was killed, where the kernel did not keep it: nothing is done on doubt.
+        running.spared.extend(lost.iter().map(|process| (*process, LOST.to_owned())));
         if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
             self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
         }
         if let Some(missing) = self.engine.acts.rights.missing.clone() {
             self.finish(id, ActionState::Incomplete, format!("the daemon may not go on: {missing}"));
+        } else if !lost.is_empty() && running.living().next().is_none() {
+            let result = format!("{} of {} are left alone: {LOST}", lost.len(), running.action.targets.len());
+            self.finish(id, ActionState::Incomplete, result);
         } else if running.living().next().is_none() {
             self.all_gone(id);
         } else if matches!(running.stage, Stage::Looking { .. }) {

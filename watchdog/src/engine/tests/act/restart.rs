@@ -26,6 +26,11 @@ fn written(world: &World) -> Vec<ActionRecord> {
 
 /// The daemon is killed, and another one knows what was written.
 fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
+    restart_seeing(world, records, enforce, true);
+}
+
+/// The same; whether the kernel still knows of whose session everybody is.
+fn restart_seeing(world: &mut World, records: Vec<ActionRecord>, enforce: bool, tracked: bool) {
     let known = world.engine.gate_records();
     let actions = Actions { enforce, ..Actions::default() };
     world.engine = Engine::new(std::sync::Arc::new(Config { actions, ..Config::default() }));
@@ -33,7 +38,7 @@ fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
     world.effects.clear();
     world.tell(Input::Restore(Box::new(Restored { records: known, ..Restored::default() })));
     world.tell(Input::Resume(records));
-    let scan = world.scan(true);
+    let scan = world.scan(tracked);
     world.tell(scan);
 }
 
@@ -64,6 +69,19 @@ fn a_daemon_that_was_killed_in_the_middle_goes_on_and_sends_nothing_twice() {
     let receipt = receipt(&world);
     assert_eq!((receipt.id, receipt.state), (1, ActionState::Done));
     assert_eq!(sent(&receipt, chain[0]), [("TERM", "sent"), ("KILL", "sent")]);
+}
+
+#[test]
+fn who_lives_and_is_of_no_known_session_any_more_is_left_alone_and_not_called_dead() {
+    let (mut world, chain) = reaped();
+    let records = written(&world);
+    restart_seeing(&mut world, records, true, false);
+    world.wait(MINUTE);
+    assert!(world.blows.is_empty(), "{:?}", world.blows);
+    let receipt = receipt(&world);
+    assert_eq!((receipt.id, receipt.state, receipt.freed_bytes), (1, ActionState::Incomplete, 0), "{receipt:#?}");
+    assert!(receipt.targets.iter().all(|target| target.died_at.is_none()), "{receipt:#?}");
+    assert_eq!(receipt.spared.len(), chain.len());
 }
 
 #[test]
