@@ -28,6 +28,19 @@ impl Daemon {
             receipts.pop().filter(|receipt| receipt.state.is_over())
         })
     }
+
+    /// The receipts of finished actions that `watchdogctl history` tells of.
+    ///
+    /// # Panics
+    /// When it tells nothing, or in another form.
+    #[must_use]
+    pub fn remembered(&self) -> Vec<Receipt> {
+        let answer = self.ctl(&["history"]);
+        let records = answer.json()["records"].as_array().cloned().expect("records");
+        let receipts = records.into_iter().map(|record| record["receipt"].clone()).filter(|receipt| !receipt.is_null());
+        let receipts = receipts.map(|receipt| serde_json::from_value::<Receipt>(receipt).expect("a receipt"));
+        receipts.filter(|receipt| receipt.state.is_over()).collect()
+    }
 }
 
 impl Stage {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use watchdog::api::{ActionState, DecidedBy, FindingKind, Receipt};
+use watchdog::api::{ActionState, DecidedBy, FindingKind};
 use watchdog_tests::{
     Daemon, Look, ProcessId, Stage, in_guest, is_alive, is_stopped, living, poll, post, seconds, sent,
 };
@@ -22,15 +22,6 @@ fn left_behind(stage: &mut Stage, daemon: &Daemon) -> ProcessId {
 /// The session in which this process is.
 fn session_of(look: &Look, process: ProcessId) -> Option<u64> {
     look.session_with(process).map(|session| session.id)
-}
-
-/// What of an action was remembered for good.
-fn remembered(daemon: &Daemon) -> Vec<Receipt> {
-    let answer = daemon.ctl(&["history"]);
-    assert_eq!(answer.code, 0, "{answer:?}");
-    let records = answer.json()["records"].as_array().cloned().unwrap_or_default();
-    let receipts = records.into_iter().map(|record| record["receipt"].clone()).filter(|receipt| !receipt.is_null());
-    receipts.map(|receipt| serde_json::from_value(receipt).unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
 #[test]
@@ -57,7 +48,7 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
 
     let told = || format!("{:#?}\n{}", daemon.receipts(), daemon.describe(Some(&daemon.look())));
     assert!(first.is_some_and(|first| first > Duration::from_millis(900)), "within the grace: {first:?}\n{}", told());
-    assert!(last.is_some_and(|last| last < seconds(4.0)), "{last:?}: {:?}\n{}", living(&orphans), told());
+    assert!(last.is_some_and(|last| last < seconds(3.5)), "{last:?}: {:?}\n{}", living(&orphans), told());
     assert_eq!(stage.terms(stubborn), 1);
     let receipt = daemon.only_receipt(seconds(4.0));
     assert_eq!((receipt.state, receipt.by), (ActionState::Done, DecidedBy::Policy), "{receipt:#?}");
@@ -73,7 +64,7 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
         "leaves first: {receipt:#?}"
     );
     daemon
-        .eventually(seconds(3.0), "it is remembered", |_| (remembered(&daemon).last() == Some(&receipt)).then_some(()));
+        .eventually(seconds(3.0), "it is remembered", |_| (daemon.remembered().last() == Some(&receipt)).then_some(()));
     let finding = daemon.eventually(seconds(2.0), "the finding closes", |look| {
         look.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).copied().cloned()
     });
