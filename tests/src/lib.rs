@@ -14,6 +14,7 @@
     reason = "a harness reports what went wrong by a panic with a message, as tests do"
 )]
 
+mod act;
 mod binaries;
 mod cgroup;
 mod daemon;
@@ -22,12 +23,13 @@ mod look;
 mod proc;
 mod stage;
 
+pub use act::{living, sent, target};
 pub use binaries::{Binaries, binaries};
 pub use cgroup::Cgroup;
 pub use daemon::{Answer, Daemon, Options};
 pub use http::{Response, get, post, raw, raw_tcp};
 pub use look::{Look, evidence};
-pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, proportional_bytes};
+pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, is_stopped, proportional_bytes};
 pub use stage::Stage;
 
 use std::time::{Duration, Instant};

@@ -55,6 +55,12 @@ pub fn is_alive(process: ProcessId) -> bool {
     Stat::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && !stat.is_dead())
 }
 
+/// Whether the process is there, and stopped by a signal.
+#[must_use]
+pub fn is_stopped(process: ProcessId) -> bool {
+    Stat::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && stat.state == "T")
+}
+
 /// All living processes below `pid`, by today's parents.
 #[must_use]
 pub fn descendants(pid: u32) -> BTreeSet<ProcessId> {

@@ -12,6 +12,7 @@ use crate::cargo::{Executable, Kind, cargo, executables};
 /// about the kernel: an emulated processor would run those for minutes each.
 const NOT_IN_GUESTS: &[&str] = &[
     "real_programs",
+    "act_spares",
     "agents",
     "launch",
     "contract",

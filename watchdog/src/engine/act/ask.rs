@@ -55,7 +55,7 @@ pub enum AskError {
     #[error("pid {0} is left alone: {1}")]
     Spared(Pid, String),
     /// Nothing is held that was named.
-    #[error("nothing of that is frozen or throttled: `watchdogctl history --type action` tells what was")]
+    #[error("nothing of that is frozen or throttled: `watchdogctl actions` tells what was")]
     NothingHeld,
     /// It is somebody else's.
     #[error("that belongs to another user: only its owner and root may do that")]

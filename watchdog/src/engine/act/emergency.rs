@@ -22,6 +22,8 @@ const BURST: Duration = Duration::from_secs(60);
 const WORTH: u64 = 25;
 /// And none that holds less than this share of the memory, in per cent.
 const LEAST: u64 = 1;
+/// What holds less than this part of all memory is ended only when there is nothing else: it takes as long as what helps.
+const LIGHT: u64 = 1_000;
 /// A leak is not waited for that takes all memory within this time, once less than [`LOW`] is available.
 const RUNAWAY: Duration = Duration::from_secs(20);
 /// In per cent.
@@ -50,10 +52,10 @@ pub(super) struct Emergency {
 }
 
 impl HostMemory {
-    /// What share of what processes can have is left, in per cent, swap counted as memory: MemAvailable + SwapFree of MemAvailable +
-    /// AnonPages + SwapTotal. A hundred while nothing is known.
+    /// What share of all memory is left, in per cent, swap counted as memory: MemAvailable + SwapFree of MemTotal + SwapTotal. Of the
+    /// total, since files in memory and the kernel's own take from it as processes do. A hundred while nothing is known.
     fn left_percent(&self) -> u64 {
-        let all = self.available + self.anon + self.swap_total;
+        let all = self.total + self.swap_total;
         let left = self.available + self.swap_free;
         if all.0 == 0 { 100 } else { (u128::from(left.0) * 100 / u128::from(all.0)).try_into().unwrap_or(100) }
     }
@@ -188,17 +190,22 @@ impl Step<'_> {
         }
     }
 
-    /// What is being ended already: its memory is waited for.
+    /// What is being ended already: its memory is waited for, though for others' grace not for ever.
     fn emergency_under_way(&self) -> Option<ActionId> {
-        let ends = |running: &&Running| running.moves() && running.action.kind == ActionKind::Terminate;
+        let (now, settle) = (self.now, self.engine.config.actions.settle);
+        let ends = |running: &&Running| {
+            let own = matches!(running.action.by, Decided::Emergency);
+            let waits = own || now.since(running.action.began) < settle;
+            running.moves() && running.action.kind == ActionKind::Terminate && waits
+        };
         self.engine.acts.running.values().find(ends).map(|running| running.action.id)
     }
 
     /// There is no time left for who was told to end.
     fn hurry(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
-        // A person's word, and policy's, is a grace.
-        if matches!(running.action.by, Decided::Emergency) && matches!(running.stage, Stage::Ending { .. }) {
+        // A person's word is a grace.
+        if !running.by_person() && matches!(running.stage, Stage::Ending { .. }) {
             self.kill_rest(id);
         }
     }
@@ -215,13 +222,19 @@ impl Step<'_> {
     fn end_next(&mut self, urgent: bool) -> bool {
         let engine = &*self.engine;
         let kinds = [FindingKind::Orphan, FindingKind::Stale, FindingKind::Leak];
-        let found = kinds.into_iter().find_map(|kind| engine.heaviest(kind).into_iter().next());
+        let floor = engine.close_watch.host.total.0 / LIGHT;
+        let heaviest: Vec<_> = kinds.into_iter().filter_map(|kind| engine.heaviest(kind).into_iter().next()).collect();
+        let (heavy, light): (Vec<_>, Vec<_>) =
+            heaviest.into_iter().partition(|(_, chosen, _)| chosen.memory().0 >= floor);
+        let light = || light.into_iter().next();
+        let found = heavy.into_iter().next();
         let plan = match found {
             Some((finding, chosen, grounds)) => engine.plan_of(finding, chosen, grounds),
-            None => {
-                let Some((top, chosen)) = engine.youngest_burst() else { return false };
-                engine.plan_burst(top, chosen)
-            }
+            None => match (engine.youngest_burst(), light()) {
+                (Some((top, chosen)), _) => engine.plan_burst(top, chosen),
+                (None, Some((finding, chosen, grounds))) => engine.plan_of(finding, chosen, grounds),
+                (None, None) => return false,
+            },
         };
         self.begin_within_rate(plan, urgent);
         true

@@ -62,7 +62,7 @@ impl Engine {
 
 impl Step<'_> {
     /// Begins what is due.
-    pub(super) fn tick_policy(&mut self) {
+    pub(in crate::engine) fn tick_policy(&mut self) {
         let now = self.now;
         let kills = &mut self.engine.acts.kills;
         while kills.front().is_some_and(|at| now.since(*at) >= RATE_WINDOW) {
@@ -95,6 +95,10 @@ impl Step<'_> {
         let Some(finding) = engine.findings.get(id) else { return };
         let reaction = engine.reaction(finding);
         let (candidates, grounds) = engine.candidates(finding);
+        if reaction == Reaction::Terminate && self.room_for_kills() == 0 {
+            self.pause(candidates.len());
+            return;
+        }
         let untouched = candidates.into_iter().filter(|process| !engine.acts.is_done_with(*process));
         let mut plan = engine.plan_of(finding, engine.choose(untouched, grounds), grounds);
         plan.kind = match reaction {

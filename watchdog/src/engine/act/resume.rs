@@ -1,12 +1,19 @@
 //! What an earlier run of the daemon had begun, taken up where it was, and nothing done twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
 
 use super::run::{Dealt, Running, Stage};
 use super::{ActionRecord, Answer, Blow};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
+use crate::engine::effect::Effect;
 use crate::engine::id::{ActionId, BootTime, ProcessId};
+
+/// Said of a process that lives, and of which no session is known any more: nothing is done on doubt.
+const STRANGE: &str = "whose it is was lost with the daemon that was killed";
+/// Whoever is killed next because its time was over is looked at before, as all are: that takes a moment.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
@@ -33,23 +40,31 @@ impl Step<'_> {
     }
 
     fn go_on(&mut self, id: ActionId, there: &HashSet<ProcessId>) {
-        let now = self.now;
+        let (now, kill_after) = (self.now, self.engine.config.actions.kill_after);
         let table = &self.engine.table;
         let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
         let unknown: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
         let (strange, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
-        let because = "it lives, and the daemon that was started anew does not know whose it is";
-        running.spared.extend(strange.into_iter().map(|process| (process, because.to_owned())));
+        running.spared.extend(strange.iter().map(|process| (*process, STRANGE.to_owned())));
         running.died.extend(dead.into_iter().map(|process| (process, now)));
         if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
             self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
         }
         if let Some(missing) = self.engine.acts.rights.missing.clone() {
             self.finish(id, ActionState::Incomplete, format!("the daemon may not go on: {missing}"));
+        } else if !strange.is_empty() && running.living().next().is_none() {
+            let result = format!("{} of {} are left alone: {STRANGE}", strange.len(), running.action.targets.len());
+            self.finish(id, ActionState::Incomplete, result);
         } else if running.living().next().is_none() {
             self.all_gone(id);
         } else if matches!(running.stage, Stage::Looking { .. }) {
             self.look(id);
+        } else {
+            if let Stage::Ending { since } = &mut running.stage {
+                *since = (*since).max(now.minus(kill_after.saturating_sub(FRESH)));
+            }
+            let looks: Vec<Effect> = running.living().map(Effect::Inspect).collect();
+            self.effects.extend(looks);
         }
     }
 }

@@ -44,6 +44,12 @@ impl Orphans {
         !self.groups.is_empty() && self.stale || self.groups.values().any(|group| group.described.is_none())
     }
 
+    /// How long it is until the grace of a group is over, after which its members are looked at once more.
+    pub(in crate::engine) fn due(&self, now: BootTime, grace: Duration) -> Option<Duration> {
+        let in_grace = self.groups.values().filter(|group| group.rechecked.is_none());
+        in_grace.map(|group| grace.saturating_sub(now.since(group.died))).min()
+    }
+
     /// Processes came or went, or are judged otherwise: every group is described anew at the next tick.
     pub(in crate::engine) fn changed(&mut self) {
         self.stale = true;
@@ -112,7 +118,12 @@ impl Step<'_> {
             .iter_mut()
             .filter_map(|(of, group)| (group.waiting.remove(&process) && group.waiting.is_empty()).then_some(*of))
             .collect();
+        if ready.is_empty() {
+            return;
+        }
         ready.into_iter().for_each(|of| self.describe_group(of));
+        // That may have been what policy waited for, and a daemon with nothing else to do ticks slowly.
+        self.tick_policy();
     }
 
     /// A process came to be known, or is kept no longer: it may belong to a group, which may be its first sign.

@@ -28,6 +28,22 @@ fn orphans_end_after_their_grace_and_not_before() {
 }
 
 #[test]
+fn an_idle_daemon_acts_as_soon_as_the_grace_is_over() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.kill(agent);
+    let died = world.now;
+    while !all_dead(&world, &chain) {
+        world.now = world.now.plus(world.engine.next_tick(world.now));
+        world.tell(Input::Tick);
+        assert!(world.now.since(died) < 31 * SECOND, "{:?}", world.engine.next_tick(world.now));
+    }
+    let after = world.now.since(died);
+    assert!((30 * SECOND..30 * SECOND + SECOND / 10).contains(&after), "{after:?}");
+}
+
+#[test]
 fn adopting_within_the_grace_calls_it_off() {
     let mut world = acting(|_| {});
     let agent = world.claude();
@@ -169,4 +185,7 @@ fn what_is_frozen_can_be_let_go_by_hand() {
     ask(&mut world, USER, What::Thaw(vec![pid])).unwrap();
     assert_eq!(receipts(&world)[0].state, ActionState::Done);
     assert_eq!(world.engine.held(USER, &[pid]), Err(AskError::NothingHeld));
+
+    world.wait(MINUTE);
+    assert_eq!(receipt(&world).state, ActionState::Done, "policy does not take hold again");
 }

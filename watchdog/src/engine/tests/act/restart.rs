@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::Engine;
 use crate::engine::act::{ActionRecord, Answer, Rights};
 use crate::engine::effect::Effect;
-use crate::engine::gate::Restored;
+use crate::engine::gate::{GateRecord, Restored};
 
 /// What the hand that acts has written down by now, before it carried out the last of it.
 fn written(world: &World) -> Vec<ActionRecord> {
@@ -26,34 +26,30 @@ fn written(world: &World) -> Vec<ActionRecord> {
 
 /// The daemon is killed, and another one knows what was written.
 fn restart(world: &mut World, records: Vec<ActionRecord>, enforce: bool) {
+    restart_seeing(world, records, enforce, true);
+}
+
+/// The same; whether the kernel still knows of whose session everybody is.
+fn restart_seeing(world: &mut World, records: Vec<ActionRecord>, enforce: bool, tracked: bool) {
     let known = world.engine.gate_records();
+    restart_knowing(world, known, records, enforce, tracked);
+}
+
+/// The same; what the daemon knew itself.
+fn restart_knowing(
+    world: &mut World,
+    known: Vec<GateRecord>,
+    records: Vec<ActionRecord>,
+    enforce: bool,
+    tracked: bool,
+) {
     let actions = Actions { enforce, ..Actions::default() };
     world.engine = Engine::new(std::sync::Arc::new(Config { actions, ..Config::default() }));
     world.blows.clear();
     world.effects.clear();
     world.tell(Input::Restore(Box::new(Restored { records: known, ..Restored::default() })));
     world.tell(Input::Resume(records));
-    let scan = world.scan(true);
-    world.tell(scan);
-}
-
-/// With policy on.
-fn enforcing(config: &Config) -> std::sync::Arc<Config> {
-    let actions = Actions { enforce: true, ..Actions::default() };
-    std::sync::Arc::new(Config { actions, ..config.clone() })
-}
-
-/// The same, and with the daemon went what the kernel knew; and what it knew of sessions itself, or not.
-fn forgetful_restart(world: &mut World, records: Vec<ActionRecord>, sessions: bool) {
-    let records_of_sessions = world.engine.gate_records();
-    world.engine = Engine::new(std::sync::Arc::new(Config::default()));
-    world.blows.clear();
-    world.effects.clear();
-    if sessions {
-        world.tell(Input::Restore(Box::new(Restored { records: records_of_sessions, ..Restored::default() })));
-    }
-    world.tell(Input::Resume(records));
-    let scan = world.scan(false);
+    let scan = world.scan(tracked);
     world.tell(scan);
 }
 
@@ -90,7 +86,7 @@ fn a_daemon_that_was_killed_in_the_middle_goes_on_and_sends_nothing_twice() {
 fn it_goes_on_when_the_kernel_forgot_whose_they_are_with_the_daemon() {
     let (mut world, chain) = reaped();
     let records = written(&world);
-    forgetful_restart(&mut world, records, true);
+    restart_seeing(&mut world, records, false, false);
     world.wait(30 * SECOND);
     let kills: Vec<Blow> = world.blows.iter().map(|(_, blow, _)| *blow).collect();
     assert_eq!(kills, [Blow::Kill; 3], "{:#?}", receipts(&world));
@@ -102,7 +98,7 @@ fn it_goes_on_when_the_kernel_forgot_whose_they_are_with_the_daemon() {
 fn who_lives_and_is_nobodys_any_more_is_left_alone_and_never_told_to_be_gone() {
     let (mut world, chain) = reaped();
     let records = written(&world);
-    forgetful_restart(&mut world, records, false);
+    restart_knowing(&mut world, Vec::new(), records, false, false);
     world.wait(30 * SECOND);
     assert!(world.blows.is_empty() && !all_dead(&world, &chain));
     let receipt = receipt(&world);
@@ -169,11 +165,7 @@ fn the_same_holds_when_the_kernel_forgot_with_the_daemon() {
     adopted.iter().for_each(|process| world.tell(Input::Adopt(*process)));
     world.kill(agent);
     world.wait(SECOND);
-    let config = world.engine.config.clone();
-    let known = world.engine.gate_records();
-    forgetful_restart(&mut world, Vec::new(), true);
-    assert_eq!(world.engine.gate_records().len(), known.len(), "{:#?}", world.engine.gate_records());
-    world.engine.reconfigure(world.now, enforcing(&config), &mut Vec::new());
+    restart_seeing(&mut world, Vec::new(), true, false);
     world.wait(MINUTE);
     assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
     assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));

@@ -1,0 +1,105 @@
+//! Given a daemon that is killed while it acts, or that cannot write, nothing is done twice, nothing without being written down.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use watchdog::api::ActionState;
+use watchdog_tests::{Daemon, Options, ProcessId, Stage, living, poll, seconds, sent, target};
+
+/// Starts an agent with helpers that count each SIGTERM and survive it, and kills the agent.
+fn left_behind(stage: &mut Stage, daemon: &Daemon) -> Vec<ProcessId> {
+    let helper = "[ count-term terms report helper hold ]";
+    let agent = stage.agent(&format!("spawn helper {helper} spawn helper {helper} spawn helper {helper} hold"));
+    let helpers = stage.all_reported("helper", 3);
+    daemon.eventually(seconds(1.0), "the helpers", |look| {
+        helpers.iter().all(|helper| look.process(*helper).is_some()).then_some(())
+    });
+    stage.kill(agent);
+    helpers
+}
+
+fn config(grace: &str, kill_after: &str) -> String {
+    format!("[orphans]\ngrace = \"{grace}\"\n[actions]\nenforce = true\nkill_after = \"{kill_after}\"\n")
+}
+
+/// The directory in which the daemon writes down what it is about to do.
+fn runtime_dir(daemon: &Daemon) -> std::path::PathBuf {
+    daemon.socket().parent().map(Path::to_owned).unwrap_or_default()
+}
+
+#[test]
+fn a_daemon_that_is_killed_after_the_first_signal_goes_on_and_tells_nobody_twice() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::configured(&stage, &config("1s", "3s"));
+    let helpers = left_behind(&mut stage, &daemon);
+    let told = poll(seconds(5.0), || helpers.iter().any(|helper| stage.terms(*helper) > 0).then_some(()));
+    assert!(told.is_some(), "nobody was told to end\n{}", daemon.describe(Some(&daemon.look())));
+
+    daemon.send(Signal::KILL);
+    assert!(daemon.wait(seconds(5.0)).is_some());
+    assert_eq!(living(&helpers), helpers);
+    daemon.restart();
+
+    let receipt = daemon.only_receipt(seconds(10.0));
+    assert_eq!(receipt.id, 1, "the same action: {receipt:#?}");
+    // Where the kernel forgot with the daemon whose they are, they are left alone, and that is said.
+    let lost = receipt.state == ActionState::Incomplete && receipt.spared.len() == helpers.len();
+    assert!(lost || receipt.state == ActionState::Done, "{receipt:#?}");
+    assert_eq!(living(&helpers), if lost { helpers.clone() } else { Vec::new() }, "{receipt:#?}");
+    for helper in &helpers {
+        assert!(lost || sent(&receipt, *helper) == ["TERM", "KILL"], "{receipt:#?}");
+        // Who was written down as about to be told when the daemon was killed may never have been.
+        assert!(stage.terms(*helper) <= 1, "{helper} was told {} times", stage.terms(*helper));
+    }
+    daemon.eventually(seconds(3.0), "the receipt is remembered once", |_| {
+        let remembered = daemon.remembered();
+        assert!(remembered.len() < 2, "{remembered:#?}");
+        remembered.first().is_some_and(|only| *only == receipt).then_some(())
+    });
+}
+
+#[test]
+fn acting_goes_on_where_nothing_can_be_remembered() {
+    let mut stage = Stage::new();
+    let state = stage.directory().join("a-file");
+    std::fs::write(&state, "").unwrap_or_else(|error| panic!("{error}"));
+    let config = config("0s", "1s");
+    let daemon = Daemon::with(&stage, &Options { config: &config, state: Some(&state), ..Options::default() });
+
+    let helpers = left_behind(&mut stage, &daemon);
+
+    let receipt = daemon.only_receipt(seconds(6.0));
+    assert_eq!(receipt.state, ActionState::Done, "{receipt:#?}");
+    assert_eq!(living(&helpers), []);
+    for helper in helpers {
+        assert_eq!(sent(&receipt, helper), ["TERM", "KILL"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_down_is_not_done_until_it_can() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, &config("0s", "1s"));
+    let in_the_way = runtime_dir(&daemon).join("actions.jsonl");
+    std::fs::create_dir(&in_the_way).unwrap_or_else(|error| panic!("{}: {error}", in_the_way.display()));
+    let helpers = left_behind(&mut stage, &daemon);
+
+    let receipt = daemon.only_receipt(seconds(5.0));
+
+    assert_eq!(receipt.state, ActionState::Incomplete, "{receipt:#?}");
+    assert!(receipt.result.contains("actions.jsonl"), "why is said: {receipt:#?}");
+    for helper in &helpers {
+        let answers: Vec<&str> = target(&receipt, *helper).sent.iter().map(|sent| sent.answer.as_str()).collect();
+        assert!(matches!(answers[..], [why] if why.contains("could not be written down")), "{receipt:#?}");
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(living(&helpers), helpers);
+    assert!(helpers.iter().all(|helper| stage.terms(*helper) == 0), "something was sent");
+
+    std::fs::remove_dir(&in_the_way).unwrap_or_else(|error| panic!("{}: {error}", in_the_way.display()));
+    let reaped = daemon.ctl(&["reap", "--yes"]);
+    assert_eq!(reaped.code, 0, "{reaped:?}");
+    assert_eq!(living(&helpers), []);
+    assert!(helpers.iter().all(|helper| stage.terms(*helper) == 1));
+}
