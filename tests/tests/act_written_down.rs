@@ -43,12 +43,10 @@ fn a_daemon_that_is_killed_after_the_first_signal_goes_on_and_tells_nobody_twice
 
     let receipt = daemon.only_receipt(seconds(10.0));
     assert_eq!(receipt.id, 1, "the same action: {receipt:#?}");
-    // Where the kernel forgot with the daemon whose they are, they are left alone, and that is said.
-    let lost = receipt.state == ActionState::Incomplete && receipt.spared.len() == helpers.len();
-    assert!(lost || receipt.state == ActionState::Done, "{receipt:#?}");
-    assert_eq!(living(&helpers), if lost { helpers.clone() } else { Vec::new() }, "{receipt:#?}");
+    assert_eq!(receipt.state, ActionState::Done, "{receipt:#?}");
+    assert_eq!(living(&helpers), [], "{receipt:#?}");
     for helper in &helpers {
-        assert!(lost || sent(&receipt, *helper) == ["TERM", "KILL"], "{receipt:#?}");
+        assert_eq!(sent(&receipt, *helper), ["TERM", "KILL"], "{receipt:#?}");
         // Who was written down as about to be told when the daemon was killed may never have been.
         assert!(stage.terms(*helper) <= 1, "{helper} was told {} times", stage.terms(*helper));
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::choose::Chosen;
-use super::run::Plan;
+use super::running::Plan;
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind, Subject};
 use crate::engine::effect::Effect;
@@ -104,7 +104,7 @@ impl Engine {
     /// # Errors
     /// When there are none of those that were named.
     pub fn held(&self, uid: Uid, subjects: &[Subject]) -> Result<Vec<ActionId>, AskError> {
-        let named = |running: &&super::run::Running| {
+        let named = |running: &&super::running::Running| {
             subjects.is_empty()
                 || subjects.iter().any(|subject| match *subject {
                     Subject::Session(session) => running.action.session == Some(SessionId(session)),

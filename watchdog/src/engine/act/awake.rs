@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::run::Stage;
+use super::running::Stage;
 use crate::engine::Step;
 use crate::engine::id::BootTime;
 

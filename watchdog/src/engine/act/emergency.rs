@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::choose::Chosen;
-use super::run::{Running, Stage};
+use super::running::{Running, Stage};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, ActionState, FindingKind, ProcessKind};
 use crate::engine::effect::{Effect, Happening, JournalEntry};

@@ -8,9 +8,11 @@ mod ask;
 mod awake;
 mod choose;
 mod emergency;
+mod held;
 mod policy;
 mod resume;
 mod run;
+mod running;
 mod show;
 mod spare;
 
@@ -22,8 +24,8 @@ use serde_json::{Map, Value};
 pub use self::ask::{Ask, AskError, What};
 use self::awake::Awake;
 use self::emergency::Emergency;
-pub use self::run::Plan;
-use self::run::Running;
+pub use self::running::Plan;
+use self::running::Running;
 use super::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
 use crate::api::{ActionKind, FindingKind, ProcessKind};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::run::Running;
+use super::running::Running;
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind};
 use crate::config::Reaction;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use super::run::{Dealt, Running, Stage};
+use super::running::{Dealt, Running, Stage};
 use super::{ActionRecord, Answer, Blow};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;

@@ -1,18 +1,16 @@
 //! An action on its way: looked at, told to end, killed, counted; or held until it is let go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::ask::ANOTHERS;
-use super::choose::Chosen;
-use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Target, Wave};
-use crate::api::{ActionKind, ActionState, FindingKind};
+use super::running::{Dealt, Plan, Running, Stage};
+use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Wave};
+use crate::api::{ActionKind, ActionState};
+use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
-use crate::engine::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
-use crate::engine::{Engine, Step};
-use crate::units::{count, seconds, size, span};
+use crate::engine::id::{ActionId, BootTime, ProcessId};
+use crate::units::{count, seconds, size};
 
 /// A target that could not be looked at for this long is left alone: nothing is done on doubt.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
@@ -26,156 +24,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 const AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(600);
 /// How often what the targets forked meanwhile becomes a target too.
 const ROUNDS: u32 = 3;
-
-/// Something that could be done.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// What.
-    pub kind: ActionKind,
-    /// On what grounds.
-    pub grounds: Grounds,
-    /// The finding that it follows from.
-    pub finding: Option<(FindingId, FindingKind)>,
-    /// The session that it concerns.
-    pub session: Option<SessionId>,
-    /// Whose that is.
-    pub owner: Uid,
-    /// Why, in one sentence.
-    pub reason: String,
-    /// The numbers behind it.
-    pub evidence: Map<String, Value>,
-    /// To whom, and to whom not.
-    pub chosen: Chosen,
-    /// The session's own cgroup, if it has one.
-    pub cgroup: Option<String>,
-}
-
-/// A blow that was dealt.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Dealt {
-    pub(super) at: BootTime,
-    pub(super) blow: Blow,
-    pub(super) answer: Answer,
-}
-
-impl Dealt {
-    fn refused(&self) -> Option<&str> {
-        match &self.answer {
-            Answer::Refused(why) => Some(why),
-            Answer::Sent | Answer::SentToCgroup | Answer::Gone => None,
-        }
-    }
-}
-
-/// An action that was begun.
-#[derive(Clone, Debug)]
-pub(super) struct Running {
-    pub(super) action: Action,
-    /// The finding that it follows from, by its number in this run of the daemon; another run's numbers are others'.
-    pub(super) about: Option<FindingId>,
-    pub(super) stage: Stage,
-    /// What was done to whom.
-    pub(super) dealt: BTreeMap<ProcessId, Vec<Dealt>>,
-    pub(super) died: BTreeMap<ProcessId, BootTime>,
-    /// Who is left alone after all, and why.
-    pub(super) spared: BTreeMap<ProcessId, String>,
-    /// Waves to which the answer is still to come.
-    pub(super) unanswered: u32,
-    pub(super) rounds: u32,
-    pub(super) available_after: Option<Bytes>,
-    pub(super) result: String,
-}
-
-/// How far it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The targets are looked at once more.
-    Looking { since: BootTime, waiting: BTreeSet<ProcessId> },
-    /// They were told to end.
-    Ending { since: BootTime },
-    /// Those that did not were killed.
-    Killing { since: BootTime },
-    /// All are gone: their memory is waited for.
-    Counting { since: BootTime },
-    /// They are frozen or throttled.
-    Holding { since: BootTime },
-    /// They are being let go.
-    Releasing,
-    /// Nothing more is done.
-    Over { at: BootTime, state: ActionState },
-}
-
-impl Running {
-    pub(super) fn new(action: Action, stage: Stage) -> Self {
-        Self {
-            about: action.finding.map(|(finding, _)| finding),
-            action,
-            stage,
-            dealt: BTreeMap::new(),
-            died: BTreeMap::new(),
-            spared: BTreeMap::new(),
-            unanswered: 0,
-            rounds: 0,
-            available_after: None,
-            result: String::new(),
-        }
-    }
-
-    /// Something is to happen to it soon.
-    pub(super) fn moves(&self) -> bool {
-        !matches!(self.stage, Stage::Holding { .. } | Stage::Over { .. })
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Holding { .. })
-    }
-
-    /// A person decided it, and not the configuration.
-    pub(super) fn by_person(&self) -> bool {
-        matches!(self.action.by, Decided::Person(_))
-    }
-
-    /// Whoever decided may decide about this process: it may be another user's by now, or have been all along.
-    fn may_decide(&self, engine: &Engine, process: ProcessId) -> bool {
-        match self.action.by {
-            Decided::Person(uid) => engine.is_of(process, uid),
-            Decided::Policy | Decided::Emergency => true,
-        }
-    }
-
-    /// Those who are still to be touched, dead or alive.
-    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.action.targets.iter().filter(|target| !self.spared.contains_key(&target.process))
-    }
-
-    /// Those of them who live.
-    pub(super) fn living(&self) -> impl Iterator<Item = ProcessId> {
-        self.targets().map(|target| target.process).filter(|process| !self.died.contains_key(process))
-    }
-
-    /// Whether this was dealt to the process, as far as anybody knows.
-    pub(super) fn was_dealt(&self, process: ProcessId, blow: Blow) -> bool {
-        let done = |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_));
-        self.dealt.get(&process).is_some_and(|all| all.iter().any(done))
-    }
-
-    /// Whether something was to be dealt to the process, and nothing was.
-    pub(super) fn was_refused(&self, process: ProcessId) -> bool {
-        self.dealt.get(&process).is_some_and(|all| all.iter().all(|dealt| dealt.refused().is_some()))
-    }
-
-    /// What those held that are gone.
-    pub(super) fn freed(&self) -> Bytes {
-        self.targets().filter(|target| self.died.contains_key(&target.process)).map(|target| target.memory).sum()
-    }
-
-    /// Why nothing at all could be done.
-    fn refused(&self) -> Option<&str> {
-        let all: Vec<&Dealt> = self.dealt.values().flatten().collect();
-        // Why the first one was; where all were, the reason is one.
-        all.iter().all(|dealt| dealt.refused().is_some()).then(|| all.first()?.refused()).flatten()
-    }
-}
 
 impl Step<'_> {
     /// Begins an action: it is written down, and its targets are looked at once more.
@@ -212,20 +60,6 @@ impl Step<'_> {
         self.journal_action(id, "begun");
         self.look(id);
         id
-    }
-
-    /// Who is frozen hears no signal but SIGKILL: whoever is to end is let go.
-    fn let_go_of(&mut self, ends: ActionId) {
-        let running = &self.engine.acts.running;
-        let Some(ending) = running.get(&ends) else { return };
-        let ended: BTreeSet<ProcessId> = ending.living().collect();
-        let freezes = |held: &&Running| {
-            held.is_held()
-                && held.action.kind == ActionKind::Freeze
-                && held.living().any(|target| ended.contains(&target))
-        };
-        let held: Vec<ActionId> = running.values().filter(freezes).map(|held| held.action.id).collect();
-        held.into_iter().for_each(|id| self.let_go(id, "it is ended instead"));
     }
 
     /// Has the living targets looked at.
@@ -297,7 +131,7 @@ impl Step<'_> {
         }
     }
 
-    fn send(&mut self, id: ActionId, wave: Wave) {
+    pub(super) fn send(&mut self, id: ActionId, wave: Wave) {
         if let Some(running) = self.engine.acts.running.get_mut(&id) {
             running.unanswered += 1;
             self.effect(Effect::Strike(Box::new(wave)));
@@ -507,48 +341,6 @@ impl Step<'_> {
     pub(super) fn kill_rest(&mut self, id: ActionId) {
         let now = self.now;
         self.strike(id, Blow::Kill, Stage::Killing { since: now });
-    }
-
-    /// What is held is let go when its reason is gone.
-    fn tick_held(&mut self, id: ActionId) {
-        let Some(running) = self.engine.acts.running.get(&id) else { return };
-        let by_policy = matches!(running.action.by, Decided::Policy);
-        // An earlier run's finding is opened anew, if it is not over.
-        let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
-        let kept = running.living().find_map(|process| {
-            self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
-        });
-        if by_policy && over {
-            self.let_go(id, "what it was about is over");
-        } else if kept.is_some() && running.action.kind == ActionKind::Freeze {
-            self.let_go(id, "it is meant to stay");
-        }
-    }
-
-    /// Lets go of what an action froze or throttled.
-    pub(super) fn let_go(&mut self, id: ActionId, because: &str) {
-        let Some(running) = self.engine.acts.running.get(&id).filter(|running| running.is_held()) else { return };
-        let Stage::Holding { since } = running.stage else { return };
-        let blow = if running.action.kind == ActionKind::Throttle { Blow::Loosen } else { Blow::Thaw };
-        // The dead too: what was done to them was done to their cgroup, perhaps.
-        let held = running.targets().map(|target| target.process).filter(|process| !running.was_refused(*process));
-        let (targets, cgroup) = (held.collect(), running.action.cgroup.clone());
-        let result = format!("let go after {}: {because}", span(self.now.since(since)));
-        if let Some(running) = self.engine.acts.running.get_mut(&id) {
-            running.stage = Stage::Releasing;
-            running.result = result;
-        }
-        self.send(id, Wave { action: id, blow, targets, cgroup });
-    }
-
-    fn released(&mut self, id: ActionId) {
-        let Some(running) = self.engine.acts.running.get(&id) else { return };
-        let last = running.living().filter_map(|process| running.dealt.get(&process)?.last()?.refused());
-        let (state, result) = match last.into_iter().next() {
-            None => (ActionState::Done, running.result.clone()),
-            Some(why) => (ActionState::Incomplete, format!("not let go: {why}")),
-        };
-        self.finish(id, state, result);
     }
 
     /// Nothing more is done: the receipt.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ask::ANOTHERS;
-use super::run::{Plan, Running, Stage};
+use super::running::{Plan, Running, Stage};
 use super::{Answer, Blow, Decided, Target};
 use crate::api::{ActionKind, ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
 use crate::engine::Engine;
@@ -110,6 +110,11 @@ impl Engine {
             Decided::Policy => (DecidedBy::Policy, None),
             Decided::Emergency => (DecidedBy::Emergency, None),
         };
+        // Who was spared after something was done to him is told of as well.
+        let is_told = |target: &&Target| {
+            !running.spared.contains_key(&target.process) || running.dealt.contains_key(&target.process)
+        };
+        let told = || action.targets.iter().filter(is_told);
         Receipt {
             id: action.id.0,
             action: action.kind,
@@ -123,11 +128,11 @@ impl Engine {
             evidence: action.evidence.clone(),
             began_at: naming.moment(action.began),
             ended_at: ended.map(|at| naming.moment(at)),
-            memory_bytes: running.targets().map(|target| target.memory.0).sum(),
+            memory_bytes: told().map(|target| target.memory.0).sum(),
             freed_bytes: running.freed().0,
             available_before_bytes: action.available.0,
             available_after_bytes: running.available_after.map(|bytes| bytes.0),
-            targets: running.targets().map(|target| shown_target(target, Some(running), naming)).collect(),
+            targets: told().map(|target| shown_target(target, Some(running), naming)).collect(),
             spared: self.shown_spared(running.spared.iter().map(|(id, because)| (*id, because.as_str()))),
             result: running.result.clone(),
         }

@@ -1,0 +1,68 @@
+//! What is frozen or throttled, until it is let go.
+
+use std::collections::BTreeSet;
+
+use super::running::{Running, Stage};
+use super::{Blow, Decided, Wave};
+use crate::api::{ActionKind, ActionState};
+use crate::engine::Step;
+use crate::engine::id::{ActionId, ProcessId};
+use crate::units::span;
+
+impl Step<'_> {
+    /// Who is frozen hears no signal but SIGKILL: whoever is to end is let go.
+    pub(super) fn let_go_of(&mut self, ends: ActionId) {
+        let running = &self.engine.acts.running;
+        let Some(ending) = running.get(&ends) else { return };
+        let ended: BTreeSet<ProcessId> = ending.living().collect();
+        let freezes = |held: &&Running| {
+            held.is_held()
+                && held.action.kind == ActionKind::Freeze
+                && held.living().any(|target| ended.contains(&target))
+        };
+        let held: Vec<ActionId> = running.values().filter(freezes).map(|held| held.action.id).collect();
+        held.into_iter().for_each(|id| self.let_go(id, "it is ended instead"));
+    }
+
+    /// What is held is let go when its reason is gone.
+    pub(super) fn tick_held(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let by_policy = matches!(running.action.by, Decided::Policy);
+        // An earlier run's finding is opened anew, if it is not over.
+        let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
+        let kept = running.living().find_map(|process| {
+            self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
+        });
+        if by_policy && over {
+            self.let_go(id, "what it was about is over");
+        } else if kept.is_some() && running.action.kind == ActionKind::Freeze {
+            self.let_go(id, "it is meant to stay");
+        }
+    }
+
+    /// Lets go of what an action froze or throttled.
+    pub(super) fn let_go(&mut self, id: ActionId, because: &str) {
+        let Some(running) = self.engine.acts.running.get(&id).filter(|running| running.is_held()) else { return };
+        let Stage::Holding { since } = running.stage else { return };
+        let blow = if running.action.kind == ActionKind::Throttle { Blow::Loosen } else { Blow::Thaw };
+        // The dead too: what was done to them was done to their cgroup, perhaps.
+        let held = running.targets().map(|target| target.process).filter(|process| !running.was_refused(*process));
+        let (targets, cgroup) = (held.collect(), running.action.cgroup.clone());
+        let result = format!("let go after {}: {because}", span(self.now.since(since)));
+        if let Some(running) = self.engine.acts.running.get_mut(&id) {
+            running.stage = Stage::Releasing;
+            running.result = result;
+        }
+        self.send(id, Wave { action: id, blow, targets, cgroup });
+    }
+
+    pub(super) fn released(&mut self, id: ActionId) {
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let last = running.living().filter_map(|process| running.dealt.get(&process)?.last()?.refused());
+        let (state, result) = match last.into_iter().next() {
+            None => (ActionState::Done, running.result.clone()),
+            Some(why) => (ActionState::Incomplete, format!("not let go: {why}")),
+        };
+        self.finish(id, state, result);
+    }
+}
