@@ -220,8 +220,8 @@ impl ActionKind {
 }
 
 impl ActionState {
-    /// Those that are told of actions that were begun, as the metrics list them.
-    pub const REPORTED: [Self; 5] = [Self::Running, Self::Holding, Self::Done, Self::Incomplete, Self::CalledOff];
+    /// What comes of actions, as the metrics list it.
+    pub const OUTCOMES: [Self; 4] = [Self::Holding, Self::Done, Self::Incomplete, Self::CalledOff];
 
     /// The name in JSON, metrics and tables.
     #[must_use]

@@ -10,7 +10,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::{Output, complain};
 use super::receipt;
-use crate::api::{Actions, EndRequest, Planned, ReapRequest, Receipt, Shown, Spared, Subject};
+use crate::api::{ActionState, Actions, EndRequest, Planned, ReapRequest, Receipt, Shown, Spared, Subject};
 
 /// The first pause between two looks at an action, and the longest: most are over in a moment.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -150,10 +150,17 @@ fn code(well: bool) -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Everybody who was named is gone, or will be.
+/// Whoever was to go is gone, or will be. What is left alone beside them, since it is meant to stay, is as it should be; nothing
+/// but that is a "no".
 fn is_well(planned: &Planned, waited: bool) -> bool {
-    let gone = |receipt: &Receipt| receipt.targets.iter().all(|target| target.died_at.is_some());
-    planned.spared.is_empty() && (!waited || planned.actions.iter().all(gone))
+    let gone = |receipt: &Receipt| {
+        let dead = receipt.targets.iter().all(|target| target.died_at.is_some());
+        dead && !matches!(receipt.state, ActionState::Incomplete | ActionState::CalledOff)
+    };
+    match planned.actions.as_slice() {
+        [] => planned.spared.is_empty(),
+        actions => !waited || actions.iter().all(gone),
+    }
 }
 
 fn agrees(person: &mut dyn BufRead) -> bool {

@@ -141,7 +141,7 @@ async fn with_json_the_only_document_holds_the_receipts() {
 }
 
 #[tokio::test]
-async fn nothing_to_reap_is_well_and_somebody_who_was_left_alone_is_not() {
+async fn nothing_to_reap_is_well_and_nobody_but_those_who_are_left_alone_is_not() {
     let nothing = Planned::default();
     let told_nothing = told(YES, None, false, vec![value(&nothing)]).await;
     assert_eq!(told_nothing.result.unwrap(), ExitCode::SUCCESS);
@@ -153,8 +153,11 @@ async fn nothing_to_reap_is_well_and_somebody_who_was_left_alone_is_not() {
     // One who was left alone only after a closer look.
     let late = Receipt { spared: planned().spared, ..receipt() };
     let told_late = told(YES, None, false, vec![value(begun()), over(late)]).await;
-    assert_eq!(told_late.result.unwrap(), ExitCode::from(1));
+    assert_eq!(told_late.result.unwrap(), ExitCode::SUCCESS, "all others are gone");
     assert!(told_late.text.contains("left alone\n"), "{}", told_late.text);
+    let called_off = Receipt { state: ActionState::CalledOff, targets: Vec::new(), ..receipt() };
+    let told_called_off = told(YES, None, false, vec![value(begun()), over(called_off)]).await;
+    assert_eq!(told_called_off.result.unwrap(), ExitCode::from(1));
 }
 
 #[tokio::test]

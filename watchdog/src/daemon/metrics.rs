@@ -101,7 +101,7 @@ impl Metrics {
             )?,
             actions: make.counters(
                 "actions_total",
-                "Actions by what was done and how it came out: begun (running), held, done, incomplete, or called off.",
+                "Actions by what was done and how it came out: holding, done, incomplete, or called off.",
                 &["action", "outcome"],
             )?,
             launches: make.counters(
@@ -127,7 +127,7 @@ impl Metrics {
             metrics.deaths.with_label_values(&[cause.name()]);
         }
         for action in ActionKind::ALL {
-            for state in ActionState::REPORTED {
+            for state in ActionState::OUTCOMES {
                 metrics.actions.with_label_values(&[action.name(), state.name()]);
             }
         }
@@ -177,8 +177,11 @@ impl Metrics {
         self.refused.with_label_values(&[door]).inc();
     }
 
-    /// Counts how far an action has come.
+    /// Counts what came of an action, once that is known.
     pub(super) fn action(&self, receipt: &Receipt) {
+        if !ActionState::OUTCOMES.contains(&receipt.state) {
+            return;
+        }
         self.actions.with_label_values(&[receipt.action.name(), receipt.state.name()]).inc();
     }
 

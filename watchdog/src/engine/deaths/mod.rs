@@ -196,7 +196,7 @@ impl Engine {
             cause: if child.is_some() { Cause::PassedOn } else { judged.cause },
             summary: String::new(),
             sender: judged.signal.map(|note| self.sender(note, dead)),
-            origin: judged.signal.and_then(|note| note.origin.as_ref()).map(|note| note.sender(dead.at)),
+            origin: judged.signal.and_then(|note| note.origin.as_ref()).map(|note| self.sender(note, dead)),
             oom: choice.map(|choice| choice.told(dead.peak)),
             heap: judged.heap,
             passed_on_from: child.map(|child| companion(child, dead.at)),

@@ -86,7 +86,8 @@ impl Engine {
             session: known.map(|sender| sender.session),
             name: known.map(Process::label),
             by_its_death: by_process && known.is_some_and(|sender| !sender.alive()),
-            origin: known.filter(|_| by_process).and_then(asked),
+            // A program may answer a signal by tidying up, and then send itself the same.
+            origin: known.filter(|_| by_process || relation == Relation::Itself).and_then(asked),
         }
     }
 

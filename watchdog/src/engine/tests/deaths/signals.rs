@@ -43,6 +43,20 @@ fn the_signal_that_kills_is_told_and_not_those_before_it() {
 }
 
 #[test]
+fn who_tidies_up_and_sends_itself_the_same_signal_was_asked_to() {
+    let mut world = World::new();
+    let agent = world.claude();
+    signal(&mut world, (STRANGER, "earlyoom"), agent, SIGTERM, SI_USER);
+    signal(&mut world, (agent, "node"), agent, SIGTERM, SI_USER);
+    world.end(agent, ExitStatus::Signal(SIGTERM));
+
+    let facts = death(&world, agent).facts;
+    assert_eq!(facts.sender.map(|sender| sender.relation), Some(Relation::Itself));
+    assert_eq!(facts.origin.map(|origin| (origin.pid, origin.relation)), Some((77, Relation::Stranger)));
+    assert!(facts.summary.contains("had been sent SIGTERM by earlyoom"), "{}", facts.summary);
+}
+
+#[test]
 fn a_launcher_that_passes_a_signal_on_leads_to_who_sent_it() {
     let mut world = World::new();
     let launcher = world.agent_with("/usr/bin/node", &["node", "/usr/lib/node_modules/@openai/codex/bin/codex.js"]);
