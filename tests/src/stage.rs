@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
@@ -178,11 +179,27 @@ impl Stage {
     /// # Panics
     /// When it is not there.
     pub fn signal(&self, process: ProcessId, signal: Signal) {
+        assert!(self.signal_if_there(process, signal), "{process} does not run on this stage");
+    }
+
+    /// Sends a signal to a process that may have ended by itself; whether it was there.
+    ///
+    /// # Panics
+    /// When it cannot be sent for another reason.
+    pub fn signal_if_there(&self, process: ProcessId, signal: Signal) -> bool {
         let pid = Pid::from_raw(i32::try_from(process.pid).unwrap()).expect("a pid");
-        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap_or_else(|error| panic!("pidfd of {process}: {error}"));
+        let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return false,
+            opened => opened.unwrap_or_else(|error| panic!("pidfd of {process}: {error}")),
+        };
         // The handle pins the process: after this check it cannot be another's.
-        assert!(descendants(self.pid()).contains(&process), "{process} does not run on this stage");
-        pidfd_send_signal(&handle, signal).unwrap_or_else(|error| panic!("signal to {process}: {error}"));
+        if !descendants(self.pid()).contains(&process) {
+            return false;
+        }
+        match pidfd_send_signal(&handle, signal) {
+            Err(Errno::SRCH) => false,
+            sent => sent.map(|()| true).unwrap_or_else(|error| panic!("signal to {process}: {error}")),
+        }
     }
 
     /// SIGKILL.

@@ -139,8 +139,7 @@ fn clients_and_daemons_that_die_at_any_instant_lose_no_place_and_pass_no_bound()
             for nth in 0..5 {
                 // Whoever it is: it waits, has just been granted, or runs.
                 let victim = launched[(round * 5 + nth) * 4 + round];
-                if is_alive(victim) {
-                    stage.kill(victim);
+                if stage.signal_if_there(victim, Signal::KILL) {
                     killed.insert(victim);
                 }
                 std::thread::sleep(limit(Duration::from_millis(60)));

@@ -26,8 +26,8 @@ fn help_of_reap() {
     once: whoever came after that is left alone.
 
     A plain number is the pid of a process of a session, or else the number of a session, as in `adopt`. With a pid, what it
-    started goes with it. The exit code is 0 when all are gone, or nothing was left behind; 1 when somebody is still there,
-    or was left alone.
+    started goes with it. The exit code is 0 when all who were to go are gone, or nothing was left behind; 1 when
+    somebody of them is still there, or there was nobody but those who are left alone.
 
     Examples:
       watchdogctl reap --dry-run
