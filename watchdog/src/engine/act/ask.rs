@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::choose::Chosen;
-use super::running::Plan;
+use super::running::{Plan, Running};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind, Subject};
 use crate::engine::effect::Effect;
@@ -104,8 +104,9 @@ impl Engine {
     /// # Errors
     /// When there are none of those that were named.
     pub fn held(&self, uid: Uid, subjects: &[Subject]) -> Result<Vec<ActionId>, AskError> {
-        let named = |running: &&super::running::Running| {
-            subjects.is_empty()
+        let own = |running: &Running| uid == Uid::ROOT || running.action.owner == uid;
+        let named = |running: &&Running| {
+            (subjects.is_empty() && own(running))
                 || subjects.iter().any(|subject| match *subject {
                     Subject::Session(session) => running.action.session == Some(SessionId(session)),
                     Subject::Pid(pid) => running.targets().any(|target| target.process.pid == Pid(pid)),
@@ -115,7 +116,7 @@ impl Engine {
         if held.is_empty() && !subjects.is_empty() {
             return Err(AskError::NothingHeld);
         }
-        if !held.iter().all(|running| uid == Uid::ROOT || running.action.owner == uid) {
+        if !held.iter().all(|running| own(running)) {
             return Err(AskError::NotYours);
         }
         Ok(held.into_iter().map(|running| running.action.id).collect())

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::choose::Chosen;
-use super::running::{Running, Stage};
+use super::running::{Plan, Running, Stage};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, ActionState, FindingKind, ProcessKind};
 use crate::engine::effect::{Effect, Happening, JournalEntry};
@@ -240,7 +240,7 @@ impl Step<'_> {
         true
     }
 
-    fn begin_within_rate(&mut self, mut plan: super::Plan, urgent: bool) {
+    fn begin_within_rate(&mut self, mut plan: Plan, urgent: bool) {
         let room = self.room_for_kills();
         if plan.chosen.targets.len() > room {
             self.pause(plan.chosen.targets.len());
@@ -269,7 +269,7 @@ impl Step<'_> {
 }
 
 impl Engine {
-    fn plan_burst(&self, top: &Process, chosen: Chosen) -> super::Plan {
+    fn plan_burst(&self, top: &Process, chosen: Chosen) -> Plan {
         let memory: Bytes = chosen.memory();
         let mut evidence = serde_json::Map::new();
         evidence.insert("program".into(), top.label().into());
@@ -277,7 +277,7 @@ impl Engine {
         evidence.insert("memory_bytes".into(), memory.0.into());
         let reason =
             format!("the youngest burst of tools is {} (pid {}), {} MiB", top.label(), top.id.pid, memory.mib());
-        super::Plan {
+        Plan {
             kind: ActionKind::Terminate,
             grounds: Grounds::Helper,
             finding: None,
