@@ -156,7 +156,9 @@ fn a_victim_of_the_hosts_lack_of_memory_names_the_session_that_took_it() {
     let session = daemon.eventually(seconds(2.0), "the hog", |look| look.session_with(hog).map(|session| session.id));
     // Whatever else is there, this is the one that is taken. While its memory is on its way back the kernel may choose another:
     // that is one of these, and not the test.
-    (0..4).for_each(|_| drop(stage.agent("report decoy hold")));
+    for _ in 0..4 {
+        stage.agent("report decoy hold");
+    }
     for (process, score) in
         stage.all_reported("decoy", 4).into_iter().map(|decoy| (decoy, "900")).chain([(hog, "1000")])
     {
