@@ -104,9 +104,8 @@ impl Engine {
     /// # Errors
     /// When there are none of those that were named.
     pub fn held(&self, uid: Uid, subjects: &[Subject]) -> Result<Vec<ActionId>, AskError> {
-        let own = |running: &Running| uid == Uid::ROOT || running.action.owner == uid;
         let named = |running: &&Running| {
-            (subjects.is_empty() && own(running))
+            subjects.is_empty()
                 || subjects.iter().any(|subject| match *subject {
                     Subject::Session(session) => running.action.session == Some(SessionId(session)),
                     Subject::Pid(pid) => running.targets().any(|target| target.process.pid == Pid(pid)),
@@ -116,7 +115,7 @@ impl Engine {
         if held.is_empty() && !subjects.is_empty() {
             return Err(AskError::NothingHeld);
         }
-        if !held.iter().all(|running| own(running)) {
+        if !held.iter().all(|running| uid == Uid::ROOT || running.action.owner == uid) {
             return Err(AskError::NotYours);
         }
         Ok(held.into_iter().map(|running| running.action.id).collect())
