@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use watchdog::api::{ActionKind, ActionState, Actions, FindingKind, Receipt};
+use watchdog::api::{ActionKind, ActionState, FindingKind, Receipt};
 use watchdog_tests::{Daemon, ProcessId, Stage, in_guest, is_alive, poll, seconds};
 
 const MIB: u64 = 1 << 20;
@@ -21,12 +21,8 @@ fn memory_high(cgroup: &Path) -> u64 {
 
 /// Waits for the receipt of an action in this state.
 fn receipt(daemon: &Daemon, state: ActionState, within: f64) -> Receipt {
-    let find = || {
-        let answer = daemon.ctl(&["actions"]).json();
-        let actions: Actions = serde_json::from_value(answer).expect("receipts");
-        actions.actions.into_iter().find(|receipt| receipt.state == state)
-    };
-    poll(seconds(within), find).unwrap_or_else(|| panic!("{:?}\n{}", daemon.ctl(&["actions"]), daemon.log()))
+    let find = || daemon.receipts().into_iter().find(|receipt| receipt.state == state);
+    poll(seconds(within), find).unwrap_or_else(|| panic!("{:#?}\n{}", daemon.receipts(), daemon.log()))
 }
 
 #[test]

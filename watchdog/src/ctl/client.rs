@@ -110,13 +110,9 @@ impl Client {
     /// # Errors
     /// When the daemon is not reachable or refuses.
     pub(crate) async fn follow(&self, path: &str) -> Result<Lines, Failure> {
-        self.stream(Method::GET, path, Bytes::new()).await
-    }
-
-    async fn stream(&self, method: Method, path: &str, body: Bytes) -> Result<Lines, Failure> {
-        let request = format!("{method} {path}");
+        let request = format!("GET {path}");
         let beginning = async {
-            let answer = self.send(method, path, body).await?;
+            let answer = self.send(Method::GET, path, Bytes::new()).await?;
             let status = answer.status();
             if status.is_success() {
                 return Ok(answer.into_body());

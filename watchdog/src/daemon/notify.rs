@@ -140,11 +140,8 @@ impl Notifier {
 
     /// Tells of an action once something has come of it: of one that has only begun there is nothing to tell yet.
     pub(super) fn receipt(&self, receipt: &Receipt) {
-        match receipt.state {
-            ActionState::Planned | ActionState::Running => {}
-            ActionState::Holding | ActionState::Done | ActionState::Incomplete | ActionState::CalledOff => {
-                self.tell(|| News::Receipt(Box::new(receipt.clone())));
-            }
+        if ActionState::OUTCOMES.contains(&receipt.state) {
+            self.tell(|| News::Receipt(Box::new(receipt.clone())));
         }
     }
 

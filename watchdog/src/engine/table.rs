@@ -193,6 +193,11 @@ impl Table {
         found
     }
 
+    /// Everything alive that was forked below a process, parents before children.
+    pub(super) fn living_below(&self, root: ProcessId) -> impl Iterator<Item = &Process> {
+        self.below(root, |_| true).into_iter().filter_map(|id| self.alive(id))
+    }
+
     /// The processes above one, its parent first, up to where lineage ends.
     pub(super) fn above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
         std::iter::successors(self.get(id), |process| process.parent.and_then(|parent| self.get(parent))).skip(1)

@@ -116,11 +116,7 @@ impl Ledger {
 
     /// Takes a record into what holds now.
     fn keep(&mut self, record: ActionRecord) {
-        let action = match &record {
-            ActionRecord::Count(action) | ActionRecord::Over(action) => *action,
-            ActionRecord::Begun(action) => action.id,
-            ActionRecord::Striking { action, .. } | ActionRecord::Struck { action, .. } => *action,
-        };
+        let action = record.action();
         self.last = self.last.max(action);
         match record {
             ActionRecord::Count(_) => {}

@@ -130,17 +130,17 @@ impl Engine {
         let members = finding.seen.members.iter().copied();
         let named = members.filter(|member| only.is_none_or(|only| only.contains(member)));
         let chosen = self.choose(named, Grounds::LeftBehind);
-        self.plan_of(finding, chosen, Grounds::LeftBehind)
+        self.plan_of(finding, ActionKind::Terminate, chosen, Grounds::LeftBehind)
     }
 
     /// A plan about a finding.
-    pub(super) fn plan_of(&self, finding: &Finding, chosen: Chosen, grounds: Grounds) -> Plan {
+    pub(super) fn plan_of(&self, finding: &Finding, kind: ActionKind, chosen: Chosen, grounds: Grounds) -> Plan {
         let mut evidence = finding.seen.evidence.clone();
         // The targets are in the receipt themselves.
         evidence.remove("processes");
         evidence.remove("kept");
         Plan {
-            kind: ActionKind::Terminate,
+            kind,
             grounds,
             finding: Some((finding.id, finding.seen.key.kind)),
             session: finding.seen.session,

@@ -45,6 +45,11 @@ impl Engine {
         chosen
     }
 
+    /// The same, without those whom policy is done with.
+    pub(super) fn choose_new(&self, candidates: impl IntoIterator<Item = ProcessId>, grounds: Grounds) -> Chosen {
+        self.choose(candidates.into_iter().filter(|process| !self.acts.is_done_with(*process)), grounds)
+    }
+
     /// These as targets, whatever may be done to them.
     pub(super) fn describe(&self, processes: impl IntoIterator<Item = ProcessId>) -> Vec<Target> {
         processes.into_iter().filter_map(|id| self.table.alive(id)).map(target).collect()

@@ -8,7 +8,6 @@ use super::choose::Chosen;
 use super::running::{Plan, Running, Stage};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, ActionState, FindingKind, ProcessKind};
-use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::finding::Finding;
 use crate::engine::id::{ActionId, BootTime, Bytes, ProcessId};
 use crate::engine::input::HostMemory;
@@ -65,10 +64,10 @@ impl Engine {
     fn level(&self) -> Option<Level> {
         let actions = &self.config.actions;
         let left = self.close_watch.host.left_percent();
-        match left {
-            _ if left < u64::from(actions.emergency_kill) => Some(Level::Kill),
-            _ if left < u64::from(actions.emergency_term) => Some(Level::Term),
-            _ => None,
+        if left < u64::from(actions.emergency_kill) {
+            Some(Level::Kill)
+        } else {
+            (left < u64::from(actions.emergency_term)).then_some(Level::Term)
         }
     }
 
@@ -80,8 +79,7 @@ impl Engine {
             .filter(|finding| finding.seen.key.kind == kind)
             .map(|finding| {
                 let (candidates, grounds) = self.candidates(finding);
-                let new = candidates.into_iter().filter(|process| !self.acts.is_done_with(*process));
-                (finding, self.choose(new, grounds), grounds)
+                (finding, self.choose_new(candidates, grounds), grounds)
             })
             .filter(|(_, chosen, _)| !chosen.targets.is_empty())
             .collect();
@@ -122,8 +120,7 @@ impl Engine {
             .into_iter()
             .filter_map(|burst| {
                 let all = self.helpers(burst.iter().map(|top| top.id));
-                let new = all.into_iter().filter(|process| !self.acts.is_done_with(*process));
-                let chosen = self.choose(new, Grounds::Helper);
+                let chosen = self.choose_new(all, Grounds::Helper);
                 Some((*burst.first()?, chosen)).filter(|(_, chosen)| !chosen.targets.is_empty())
             })
             .collect();
@@ -213,7 +210,7 @@ impl Step<'_> {
     fn end_runaway(&mut self) {
         let engine = &*self.engine;
         let Some((finding, chosen, grounds)) = engine.runaway() else { return };
-        let plan = engine.plan_of(finding, chosen, grounds);
+        let plan = engine.plan_of(finding, ActionKind::Terminate, chosen, grounds);
         self.begin_within_rate(plan, false);
     }
 
@@ -223,29 +220,24 @@ impl Step<'_> {
         let engine = &*self.engine;
         let kinds = [FindingKind::Orphan, FindingKind::Stale, FindingKind::Leak];
         let floor = engine.close_watch.host.total.0 / LIGHT;
-        let heaviest: Vec<_> = kinds.into_iter().filter_map(|kind| engine.heaviest(kind).into_iter().next()).collect();
-        let (heavy, light): (Vec<_>, Vec<_>) =
-            heaviest.into_iter().partition(|(_, chosen, _)| chosen.memory().0 >= floor);
-        let light = || light.into_iter().next();
-        let found = heavy.into_iter().next();
-        let plan = match found {
-            Some((finding, chosen, grounds)) => engine.plan_of(finding, chosen, grounds),
-            None => match (engine.youngest_burst(), light()) {
-                (Some((top, chosen)), _) => engine.plan_burst(top, chosen),
-                (None, Some((finding, chosen, grounds))) => engine.plan_of(finding, chosen, grounds),
-                (None, None) => return false,
-            },
-        };
+        let mut light = None;
+        let heavy = kinds.into_iter().find_map(|kind| {
+            let heaviest = engine.heaviest(kind).into_iter().next()?;
+            if heaviest.1.memory().0 >= floor {
+                return Some(heaviest);
+            }
+            light.get_or_insert(heaviest);
+            None
+        });
+        let about = |(finding, chosen, grounds)| engine.plan_of(finding, ActionKind::Terminate, chosen, grounds);
+        let burst = || engine.youngest_burst().map(|(top, chosen)| engine.plan_burst(top, chosen));
+        let Some(plan) = heavy.map(about).or_else(burst).or_else(|| light.map(about)) else { return false };
         self.begin_within_rate(plan, urgent);
         true
     }
 
     fn begin_within_rate(&mut self, mut plan: Plan, urgent: bool) {
-        let room = self.room_for_kills();
-        if plan.chosen.targets.len() > room {
-            self.pause(plan.chosen.targets.len());
-            plan.chosen.targets.truncate(room);
-        }
+        self.hold_to_rate(&mut plan);
         let host = self.engine.close_watch.host;
         let why = format!("{}% of the memory is left: ", host.left_percent());
         plan.reason.insert_str(0, &why);
@@ -262,9 +254,9 @@ impl Step<'_> {
             return;
         }
         let left = self.engine.close_watch.host.left_percent();
-        let detail = format!("{left}% of the memory is left, and there is nothing in the sessions that may be ended");
-        let what = Happening::ActionsHeldBack { detail };
-        self.effect(Effect::Journal(JournalEntry { at: self.now, process: None, session: None, what }));
+        self.say_why_not(format!(
+            "{left}% of the memory is left, and there is nothing in the sessions that may be ended"
+        ));
     }
 }
 

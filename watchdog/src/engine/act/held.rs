@@ -30,12 +30,11 @@ impl Step<'_> {
         let by_policy = matches!(running.action.by, Decided::Policy);
         // An earlier run's finding is opened anew, if it is not over.
         let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
-        let kept = running.living().find_map(|process| {
-            self.engine.table.alive(process).filter(|known| known.verdict.is_kept()).map(|known| known.id)
-        });
+        let table = &self.engine.table;
+        let kept = running.living().filter_map(|process| table.alive(process)).any(|known| known.verdict.is_kept());
         if by_policy && over {
             self.let_go(id, "what it was about is over");
-        } else if kept.is_some() && running.action.kind == ActionKind::Freeze {
+        } else if kept && running.action.kind == ActionKind::Freeze {
             self.let_go(id, "it is meant to stay");
         }
     }

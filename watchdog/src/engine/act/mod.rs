@@ -194,6 +194,18 @@ pub enum ActionRecord {
     Over(ActionId),
 }
 
+impl ActionRecord {
+    /// The action that it is about, or up to which numbers were given.
+    #[must_use]
+    pub fn action(&self) -> ActionId {
+        match self {
+            Self::Count(action) | Self::Over(action) => *action,
+            Self::Begun(action) => action.id,
+            Self::Striking { action, .. } | Self::Struck { action, .. } => *action,
+        }
+    }
+}
+
 /// What the daemon may do, and to whom never. Told once, at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rights {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::running::Running;
+use super::choose::Chosen;
+use super::running::{Plan, Running};
 use super::{Decided, Grounds};
 use crate::api::{ActionKind, FindingKind};
 use crate::config::Reaction;
@@ -99,31 +100,26 @@ impl Step<'_> {
             self.pause(candidates.len());
             return;
         }
-        let untouched = candidates.into_iter().filter(|process| !engine.acts.is_done_with(*process));
-        let mut plan = engine.plan_of(finding, engine.choose(untouched, grounds), grounds);
-        plan.kind = match reaction {
+        let (kind, chosen) = match reaction {
             Reaction::Report => return,
-            Reaction::Terminate => ActionKind::Terminate,
-            Reaction::Freeze => ActionKind::Freeze,
-            Reaction::Throttle => ActionKind::Throttle,
+            Reaction::Terminate => (ActionKind::Terminate, engine.choose_new(candidates, grounds)),
+            Reaction::Freeze => {
+                let mut chosen = engine.choose_new(candidates, grounds);
+                chosen.targets.retain(|target| engine.stopped(target.process).is_none());
+                (ActionKind::Freeze, chosen)
+            }
+            // It is the session's cgroup that is throttled: the receipt names whom the finding is about.
+            Reaction::Throttle if engine.acts.is_done_with(finding.seen.subject) => return,
+            Reaction::Throttle => {
+                let targets = engine.describe([finding.seen.subject]);
+                (ActionKind::Throttle, Chosen { targets, spared: Vec::new() })
+            }
         };
-        match plan.kind {
-            ActionKind::Throttle => {
-                if plan.cgroup.is_none() || engine.acts.is_done_with(finding.seen.subject) {
-                    return;
-                }
-                // It is the session's cgroup that is throttled: the receipt names whom the finding is about.
-                plan.chosen.targets = engine.describe([finding.seen.subject]);
-                plan.chosen.spared.clear();
-            }
-            ActionKind::Freeze => plan.chosen.targets.retain(|target| engine.stopped(target.process).is_none()),
-            ActionKind::Terminate => {
-                let room = self.room_for_kills();
-                if plan.chosen.targets.len() > room {
-                    self.pause(plan.chosen.targets.len());
-                    plan.chosen.targets.truncate(room);
-                }
-            }
+        let mut plan = engine.plan_of(finding, kind, chosen, grounds);
+        match kind {
+            ActionKind::Throttle if plan.cgroup.is_none() => return,
+            ActionKind::Throttle | ActionKind::Freeze => {}
+            ActionKind::Terminate => self.hold_to_rate(&mut plan),
         }
         if !plan.chosen.targets.is_empty() {
             self.begin_action(plan, Decided::Policy, false);
@@ -142,14 +138,27 @@ impl Step<'_> {
         bound.saturating_sub(self.engine.acts.kills.len() + begun)
     }
 
+    /// Leaves as many targets as policy may end now, and says when those are not all.
+    pub(super) fn hold_to_rate(&mut self, plan: &mut Plan) {
+        let (wanted, room) = (plan.chosen.targets.len(), self.room_for_kills());
+        if wanted > room {
+            self.pause(wanted);
+            plan.chosen.targets.truncate(room);
+        }
+    }
+
     /// Says, once, that the rate bound holds policy back.
-    pub(super) fn pause(&mut self, wanted: usize) {
+    fn pause(&mut self, wanted: usize) {
         let before = self.engine.acts.held_back.replace(self.now);
         if before.is_some_and(|at| self.now.since(at) < RATE_WINDOW) {
             return;
         }
         let bound = self.engine.config.actions.max_kills_per_minute;
-        let detail = format!("{wanted} processes are to be ended, and policy ends {bound} a minute at most");
+        self.say_why_not(format!("{wanted} processes are to be ended, and policy ends {bound} a minute at most"));
+    }
+
+    /// Tells why nothing is done where something would be.
+    pub(super) fn say_why_not(&mut self, detail: String) {
         let what = Happening::ActionsHeldBack { detail };
         self.effect(Effect::Journal(JournalEntry { at: self.now, process: None, session: None, what }));
     }

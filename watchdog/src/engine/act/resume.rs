@@ -18,14 +18,8 @@ const FRESH: Duration = Duration::from_secs(1);
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
     pub(in crate::engine) fn resume(&mut self, records: Vec<ActionRecord>) {
-        for record in &records {
-            let id = match record {
-                ActionRecord::Count(id) | ActionRecord::Over(id) => *id,
-                ActionRecord::Begun(action) => action.id,
-                ActionRecord::Striking { action, .. } | ActionRecord::Struck { action, .. } => *action,
-            };
-            self.engine.acts.last = self.engine.acts.last.max(id);
-        }
+        let last = records.iter().map(ActionRecord::action).max();
+        self.engine.acts.last = self.engine.acts.last.max(last.unwrap_or_default());
         self.engine.acts.resumed = records;
     }
 
@@ -47,7 +41,7 @@ impl Step<'_> {
         let (strange, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
         running.spared.extend(strange.iter().map(|process| (*process, STRANGE.to_owned())));
         running.died.extend(dead.into_iter().map(|process| (process, now)));
-        if running.action.kind == ActionKind::Terminate && !matches!(running.action.by, super::Decided::Person(_)) {
+        if running.action.kind == ActionKind::Terminate && !running.by_person() {
             self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
         }
         if let Some(missing) = self.engine.acts.rights.missing.clone() {

@@ -118,9 +118,8 @@ impl Step<'_> {
             self.all_gone(id);
             return;
         }
-        let by_person = running.by_person();
         let cgroup = running.action.cgroup.clone();
-        if running.action.kind == ActionKind::Terminate && !by_person {
+        if running.action.kind == ActionKind::Terminate && !running.by_person() {
             let new: Vec<ProcessId> =
                 targets.iter().copied().filter(|target| self.engine.acts.struck.insert(*target)).collect();
             let now = self.now;
@@ -228,20 +227,16 @@ impl Step<'_> {
             self.finish(id, ActionState::CalledOff, format!("called off: {because}"));
             return;
         }
-        if running.is_held() {
-            // Their cgroup still is, with whoever else is in there.
-            self.let_go(id, "the processes are gone");
-            return;
-        }
         if running.action.kind != ActionKind::Terminate {
-            self.finish(id, ActionState::Done, "the processes are gone".to_owned());
+            // Their cgroup is held still, with whoever else is in there.
+            self.let_go(id, "the processes are gone");
             return;
         }
         if running.rounds < ROUNDS && self.takes_newcomers(id) {
             return;
         }
         if let Some(running) = self.engine.acts.running.get_mut(&id)
-            && !matches!(running.stage, Stage::Counting { .. } | Stage::Over { .. })
+            && !matches!(running.stage, Stage::Counting { .. })
         {
             running.stage = Stage::Counting { since: now };
             self.effect(Effect::LookAtHost);

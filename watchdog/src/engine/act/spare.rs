@@ -82,11 +82,11 @@ impl Engine {
     /// What it would take with it, or is a part of, is meant to stay or in doubt.
     fn around(&self, process: &Process) -> Option<String> {
         self.doubt(process).or_else(|| {
-            let below = self.table.below(process.id, |_| true).into_iter().filter_map(|id| self.table.alive(id));
             // A daemon in a session of its own does not care what becomes of the shell that started it.
             let leads = |kept: &Process| kept.inspection.as_deref().is_some_and(|seen| seen.sid == kept.id.pid.0);
-            let mut kept = below.filter(|below| below.verdict.is_kept() && !leads(below));
-            kept.next()
+            let mut below = self.table.living_below(process.id);
+            below
+                .find(|below| below.verdict.is_kept() && !leads(below))
                 .map(|kept| format!("{} (pid {}) runs below it, and is meant to stay", kept.label(), kept.id.pid))
         })
     }
@@ -97,8 +97,7 @@ impl Engine {
             process.kind == ProcessKind::Agent && process.inspection.as_deref().is_none_or(|seen| seen.tty)
         };
         let around = self.table.above(process.id).take_while(|above| above.alive());
-        let below = self.table.below(process.id, |_| true);
-        let mut all = std::iter::once(process).chain(around).chain(below.iter().filter_map(|id| self.table.alive(*id)));
+        let mut all = std::iter::once(process).chain(around).chain(self.table.living_below(process.id));
         let agent = all.find(|process| watched(process))?;
         Some(format!("{} (pid {}) is an agent, and has a terminal", agent.label(), agent.id.pid))
     }
@@ -108,8 +107,7 @@ impl Engine {
         if process.is_agent() {
             return Some("it is an agent".into());
         }
-        let below = self.table.below(process.id, |_| true);
-        let agent = below.into_iter().filter_map(|id| self.table.alive(id)).find(|below| below.is_agent())?;
+        let agent = self.table.living_below(process.id).find(|below| below.is_agent())?;
         Some(format!("the agent {} (pid {}) runs below it", agent.label(), agent.id.pid))
     }
 
@@ -119,9 +117,9 @@ impl Engine {
             return Some(format!("it is in doubt: {because}"));
         }
         let above = self.table.above(process.id).take_while(|above| above.alive() && !above.is_agent());
-        let below = self.table.below(process.id, |_| true);
-        let mut around = above.chain(below.iter().filter_map(|id| self.table.alive(*id)));
-        let doubtful = around.find(|other| matches!(other.verdict, Verdict::Unknown(_)))?;
+        let doubtful = above
+            .chain(self.table.living_below(process.id))
+            .find(|other| matches!(other.verdict, Verdict::Unknown(_)))?;
         Some(format!("with {} (pid {}), which is in doubt", doubtful.label(), doubtful.id.pid))
     }
 }

@@ -202,9 +202,7 @@ impl Step<'_> {
     fn left_behind(&self, of: ProcessId) -> Vec<ProcessId> {
         let table = &self.engine.table;
         let mut members: Vec<ProcessId> = table
-            .below(of, |_| true)
-            .into_iter()
-            .filter_map(|id| table.alive(id))
+            .living_below(of)
             .filter(|process| self.engine.standing(process) == Standing::Orphan { of })
             .map(|process| process.id)
             .collect();
@@ -216,7 +214,7 @@ impl Step<'_> {
     fn any_orphan_below(&self, of: ProcessId) -> bool {
         let table = &self.engine.table;
         let orphan = |process: &Process| matches!(self.engine.standing(process), Standing::Orphan { .. });
-        table.below(of, |_| true).into_iter().filter_map(|id| table.alive(id)).any(orphan)
+        table.living_below(of).any(orphan)
     }
 
     /// The dead process that a group is named after: the session's root, or the agent behind it while its launcher lives.
@@ -263,7 +261,7 @@ impl Step<'_> {
     fn kept_below(&self, of: ProcessId) -> Vec<ProcessId> {
         let table = &self.engine.table;
         let kept = |process: &&Process| process.verdict.is_kept();
-        table.below(of, |_| true).into_iter().filter_map(|id| table.alive(id)).filter(kept).map(|p| p.id).collect()
+        table.living_below(of).filter(kept).map(|process| process.id).collect()
     }
 
     fn group_seen(

@@ -10,13 +10,7 @@ fn sleeps(world: &mut World) {
 
 #[test]
 fn who_was_told_to_end_has_his_time_after_the_host_has_slept_too() {
-    let mut world = reporting();
-    let agent = world.claude();
-    let chain = server(&mut world, agent);
-    world.stubborn.extend(chain);
-    world.kill(agent);
-    world.wait(SECOND);
-    reap(&mut world, &[]).unwrap();
+    let (mut world, chain) = reaped();
     world.wait(SECOND);
     sleeps(&mut world);
     world.wait(8 * SECOND);
@@ -28,10 +22,7 @@ fn who_was_told_to_end_has_his_time_after_the_host_has_slept_too() {
 #[test]
 fn a_grace_that_passed_while_the_host_slept_can_still_be_called_off() {
     let mut world = acting(|_| {});
-    let agent = world.claude();
-    let chain = server(&mut world, agent);
-    world.kill(agent);
-    world.wait(SECOND);
+    let chain = left_behind(&mut world);
     sleeps(&mut world);
     world.wait(25 * SECOND);
     assert!(world.blows.is_empty());

@@ -49,6 +49,24 @@ fn server(world: &mut World, agent: ProcessId) -> [ProcessId; 3] {
     chain
 }
 
+/// A server whose agent was killed a second ago.
+fn left_behind(world: &mut World) -> [ProcessId; 3] {
+    let agent = world.claude();
+    let chain = server(world, agent);
+    world.kill(agent);
+    world.wait(SECOND);
+    chain
+}
+
+/// Such a server that was told to end, and ignores it.
+fn reaped() -> (World, [ProcessId; 3]) {
+    let mut world = reporting();
+    let chain = left_behind(&mut world);
+    world.stubborn.extend(chain);
+    reap(&mut world, &[]).unwrap();
+    (world, chain)
+}
+
 /// A tool below an agent that holds so many MiB.
 fn tool(world: &mut World, agent: ProcessId, mib: u64) -> ProcessId {
     let tool = world.spawn(agent, &["/usr/bin/gcc", "-c", "x.c"]);

@@ -65,13 +65,7 @@ fn the_agent_that_is_over_its_limit_loses_its_tools_and_an_agent_below_them_noth
 
 #[test]
 fn what_became_another_users_is_not_ones_own_to_end() {
-    let mut world = reporting();
-    let agent = world.claude();
-    let chain = server(&mut world, agent);
-    world.stubborn.extend(chain);
-    world.kill(agent);
-    world.wait(SECOND);
-    reap(&mut world, &[]).unwrap();
+    let (mut world, chain) = reaped();
     let [npm, sh, node] = chain;
     // One executes a program of root's, and another forks one, while they have the time to end.
     let becomes_roots = |world: &mut World, process: ProcessId, parent: ProcessId| {

@@ -74,10 +74,7 @@ fn evidence_that_shows_at_the_last_look_calls_it_off() {
 #[test]
 fn a_target_that_cannot_be_looked_at_is_left_alone() {
     let mut world = reporting();
-    let agent = world.claude();
-    let chain = server(&mut world, agent);
-    world.kill(agent);
-    world.wait(SECOND);
+    let chain = left_behind(&mut world);
     world.slow_proc = true;
     reap(&mut world, &[]).unwrap();
     world.wait(10 * SECOND);

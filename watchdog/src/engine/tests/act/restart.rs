@@ -1,3 +1,5 @@
+use rstest::rstest;
+
 use super::*;
 use crate::engine::Engine;
 use crate::engine::act::{ActionRecord, Answer, Rights};
@@ -51,17 +53,6 @@ fn restart_knowing(
     world.tell(Input::Resume(records));
     let scan = world.scan(tracked);
     world.tell(scan);
-}
-
-fn reaped() -> (World, [ProcessId; 3]) {
-    let mut world = reporting();
-    let agent = world.claude();
-    let chain = server(&mut world, agent);
-    world.stubborn.extend(chain);
-    world.kill(agent);
-    world.wait(SECOND);
-    reap(&mut world, &[]).unwrap();
-    (world, chain)
 }
 
 #[test]
@@ -142,30 +133,17 @@ fn who_was_adopted_meanwhile_or_shows_a_reason_to_stay_is_left_alone() {
     assert_eq!(receipt(&world).state, ActionState::CalledOff);
 }
 
-#[test]
-fn who_was_adopted_before_a_restart_still_is_and_who_was_left_behind_still_was() {
+#[rstest]
+#[case::the_kernel_knows(true)]
+#[case::the_kernel_forgot_with_the_daemon(false)]
+fn who_was_adopted_before_a_restart_still_is_and_who_was_left_behind_still_was(#[case] tracked: bool) {
     let mut world = reporting();
     let agent = world.claude();
     let (adopted, left) = (server(&mut world, agent), server(&mut world, agent));
     adopted.iter().for_each(|process| world.tell(Input::Adopt(*process)));
     world.kill(agent);
     world.wait(SECOND);
-    restart(&mut world, Vec::new(), true);
-    world.wait(MINUTE);
-    assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
-    assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
-    assert_eq!(world.all(FindingKind::Orphan)[0].evidence["profile"], "claude-code");
-}
-
-#[test]
-fn the_same_holds_when_the_kernel_forgot_with_the_daemon() {
-    let mut world = reporting();
-    let agent = world.claude();
-    let (adopted, left) = (server(&mut world, agent), server(&mut world, agent));
-    adopted.iter().for_each(|process| world.tell(Input::Adopt(*process)));
-    world.kill(agent);
-    world.wait(SECOND);
-    restart_seeing(&mut world, Vec::new(), true, false);
+    restart_seeing(&mut world, Vec::new(), true, tracked);
     world.wait(MINUTE);
     assert!(all_dead(&world, &left), "{:#?}", receipts(&world));
     assert!(adopted.iter().all(|process| !all_dead(&world, &[*process])));
