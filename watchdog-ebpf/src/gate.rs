@@ -145,7 +145,8 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
     let lineage = &entry.lineage;
     let of_session = lineage.root == wanted.root && same_start(lineage.root_start, wanted.root_start);
     let counted_before = wanted.before != 0 && entry.counted == wanted.before;
-    if !(of_session || counted_before) || lineage.flags & (LineageFlags::EXITED | LineageFlags::WITNESS) != 0 {
+    // Who is on the way out is taken off where it was counted, or was already.
+    if !(of_session || counted_before) || lineage.flags & LineageFlags::WITNESS != 0 || task.process().is_dead() {
         return 0;
     }
     if entry.counted != wanted.number {

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tp_btf::BtfTracePointLinkId;
+use procfs::process::StatFlags;
 use watchdog_common::{
     LineageFlags, LossCause, NANOS_PER_TICK, RecordKind, SampleRecord, Tracked, name_hash, same_start,
 };
@@ -80,7 +81,7 @@ pub struct Entry {
     pub process: ProcessId,
     /// Its place.
     pub lineage: Lineage,
-    /// Dead, and not yet waited for (or waited for a moment ago).
+    /// Dead, and not yet waited for (or waited for a moment ago), as far as it was told.
     pub zombie: bool,
 }
 
@@ -89,8 +90,8 @@ pub struct Entry {
 pub enum Placed {
     /// It is in the map, and its exit will be told.
     Alive,
-    /// It is in the map, and dead already: no exit will be told.
-    Zombie,
+    /// It is in the map, and dead or about to be: its exit may have gone by before, and then none will be told.
+    Ending,
     /// There is no such process any more.
     Gone,
 }
@@ -401,19 +402,12 @@ impl Tracer {
         }
     }
 
-    /// Makes good what may have happened to a process while its entry was being written: it may have exited, or be gone.
+    /// Finds out what may have happened to a process while its entry was being written: it may have exited, or be gone.
     fn settle(&mut self, process: ProcessId) -> Result<Placed, KernelError> {
         match state_of(process) {
             None => self.untrack(process).map(|()| Placed::Gone),
             Some(State::Alive) => Ok(Placed::Alive),
-            Some(State::Zombie) => {
-                let Some(mut entry) = self.entry(process)? else { return Ok(Placed::Gone) };
-                entry.lineage.flags |= LineageFlags::EXITED;
-                match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::EXIST) {
-                    Err(error) if !is_missing(&error) => Err(writing(error)),
-                    _ => Ok(Placed::Zombie),
-                }
-            }
+            Some(State::Ending) => Ok(Placed::Ending),
         }
     }
 }
@@ -467,17 +461,27 @@ pub(super) fn set_names(
 }
 
 enum State {
+    /// What was in the map before this was found will be there when its exit is told.
     Alive,
-    Zombie,
+    Ending,
 }
 
 /// How this very process is; `None` when it is gone.
+///
+/// Every thread is marked as exiting, and the threads are counted down, before the kernel tells of the last one's exit
+/// (kernel/exit.c, `do_exit`): while one is not marked, nothing was told. A zombie would be seen too late: since Linux 6.16 the
+/// exit is told before the address space is let go, which may take seconds.
 fn state_of(process: ProcessId) -> Option<State> {
-    let stat = procfs::process::Process::new(i32::try_from(process.pid.0).ok()?).and_then(|found| found.stat()).ok()?;
+    let found = procfs::process::Process::new(i32::try_from(process.pid.0).ok()?).ok()?;
+    let stat = found.stat().ok()?;
     if Ticks(stat.starttime) != process.start_time {
         return None;
     }
-    Some(if matches!(stat.state, 'Z' | 'X') { State::Zombie } else { State::Alive })
+    let exiting = |stat: &procfs::process::Stat| stat.flags & StatFlags::PF_EXITING.bits() != 0;
+    // The first thread may be gone long before the others.
+    let lives =
+        !exiting(&stat) || found.tasks().ok()?.flatten().any(|task| task.stat().is_ok_and(|stat| !exiting(&stat)));
+    Some(if lives { State::Alive } else { State::Ending })
 }
 
 /// The start of the tick, in nanoseconds: what the kernel's start is rounded down to.

@@ -134,7 +134,38 @@ fn a_process_lives_on_when_its_first_thread_has_exited() {
     assert!(sample.pages[1] > (60 << 20) / 4096, "{sample:?}");
     assert_eq!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0);
     assert!(!scene.events.iter().any(|event| matches!(event, KernelEvent::Exit(_))));
+    scene.track(agent.process);
     scene.wait_for_exit(agent.process);
+}
+
+#[test]
+fn whose_exit_may_have_gone_by_is_not_taken_for_alive() {
+    let mut scene = Scene::new();
+    // To let go of this much takes a kernel some milliseconds, before or after it tells of the exit.
+    let mut agent = Agent::python_that_talks(
+        "memory = bytearray(b'x') * (96 << 20)\nsys.stdout.write('\\n'); sys.stdout.flush(); sys.stdin.readline()\n",
+    );
+    agent.go();
+    agent.hears();
+    agent.child.kill().expect("kill");
+    let stat = format!("/proc/{}/stat", agent.process.pid);
+    while !is_exiting(&std::fs::read_to_string(&stat).expect("nobody has waited for it")) {}
+
+    assert_eq!(scene.tracer.track(agent.process, &root(agent.process)).expect("track"), Placed::Ending);
+    eventually("it is a zombie", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+    assert_eq!(scene.tracer.track(agent.process, &root(agent.process)).expect("track"), Placed::Ending);
+    scene.tracer.bound(agent.process, Some(10)).expect("bound");
+    assert_eq!(scene.tracer.counted(agent.process).expect("counted").expect("it is bound").live, 0);
+    let samples = scene.tracer.sample().expect("sample");
+    let sample = samples.iter().find(|sample| sample.tgid == agent.process.pid.0).expect("sampled");
+    assert_ne!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0, "though nobody may have told");
+}
+
+/// `PF_EXITING` in field 9 of /proc/PID/stat.
+fn is_exiting(stat: &str) -> bool {
+    let behind_comm = stat.rsplit_once(')').expect("comm ends with a parenthesis").1;
+    let flags: u32 = behind_comm.split_whitespace().nth(6).expect("9 fields").parse().expect("a number");
+    flags & 0x4 != 0
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::config::{Candidates, Config, denied_names};
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
-use crate::engine::input::{Input, Lineage, Memory, Sample};
+use crate::engine::input::{Input, Lineage};
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
 use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
@@ -150,9 +150,8 @@ impl Hand {
         match order {
             Order::Track(process, lineage) => match self.tracer.track(process, &lineage) {
                 Ok(Placed::Alive) => drop(self.unheld.remove(&process)),
-                // The kernel will tell of no exit, so this is told in its place.
-                Ok(Placed::Gone) => self.report(Input::Inspected(process, None))?,
-                Ok(Placed::Zombie) => self.report(Input::Samples(vec![zombie(process)]))?,
+                // The kernel may tell of no exit, so this is told in its place.
+                Ok(Placed::Ending | Placed::Gone) => self.report(Input::Inspected(process, None))?,
                 Err(error) => {
                     self.failed.say(format_args!("cannot track {process}: {error}"));
                     if lineage.root == process {
@@ -378,10 +377,6 @@ fn not_tracked(error: &KernelError) -> String {
         KernelError::Full(_) => "the kernel's table of processes is full: raise [tracking] max_processes".to_owned(),
         error => format!("the kernel does not follow the process: {error}"),
     }
-}
-
-fn zombie(process: ProcessId) -> Sample {
-    Sample { at: clock::now(), process, memory: Memory::default(), ppid: None, zombie: true, tty: None, comm: None }
 }
 
 #[cfg(test)]
