@@ -97,9 +97,11 @@ impl Engine {
     fn shown_action(&self, running: &Running, naming: &Naming<'_>) -> Receipt {
         let action = &running.action;
         let (state, ended) = match running.stage {
-            Stage::Holding { .. } => (ActionState::Holding, None),
+            // Until it is known what came of it, nothing is held.
+            Stage::Holding { .. } if running.unanswered == 0 => (ActionState::Holding, None),
             Stage::Over { at, state } => (state, Some(at)),
             Stage::Looking { .. }
+            | Stage::Holding { .. }
             | Stage::Ending { .. }
             | Stage::Killing { .. }
             | Stage::Counting { .. }

@@ -120,3 +120,16 @@ fn a_receipt_of_what_is_let_go_waits_for_that() {
     }
     assert_eq!(sent(&receipt(&world), hog), [("STOP", "sent"), ("CONT", "sent")]);
 }
+
+#[test]
+fn nothing_is_said_to_be_held_before_that_is_known() {
+    let mut world = limiting(Reaction::Throttle);
+    world.slow_hand = Some(Vec::new());
+    let (_, hog) = hog(&mut world);
+    assert_eq!((receipt(&world).state, sent(&receipt(&world), hog)), (ActionState::Running, vec![]));
+    for answer in world.slow_hand.take().unwrap() {
+        world.tell(answer);
+    }
+    assert_eq!(receipt(&world).state, ActionState::Holding);
+    assert_eq!(sent(&receipt(&world), hog), [("memory.high", "sent")]);
+}
