@@ -17,8 +17,9 @@ pub struct Event {
     pub seq: u64,
     /// When, RFC 3339.
     pub at: String,
-    /// `session_started`, `session_ended`, `fork`, `exec`, `exit`, `signal`, `oom`, `death`, `finding`, `launch_granted`,
-    /// `breaker`, `reconciled`, `reclaim`, `memory_step`.
+    /// `session_started`, `session_ended`, `fork`, `exec`, `exit`, `signal`, `oom`, `death`, `finding`, `action`,
+    /// `actions_held_back`, `launch_granted`, `breaker`, `denied`, `reconciled`, `reclaim`, `memory_step`; and `gap`, where
+    /// somebody who follows was too slow for as many as `missed` says.
     #[serde(rename = "type")]
     pub kind: String,
     /// The process that it concerns.

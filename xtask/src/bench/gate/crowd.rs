@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use watchdog::api::Event;
+use watchdog::api::{Event, Tree};
 
 use super::super::daemon::Daemon;
 use super::super::figures::Figures;
@@ -61,7 +61,7 @@ pub(super) fn run(stage: &Stage, quick: bool, figures: &mut Figures) -> Result<(
             );
         }
         ensure!(decided.is_some() || start.elapsed() < PATIENCE, "of {clients} only these are decided: {counts:?}");
-        seen.push(millis(new_agent(stage, &events)?));
+        seen.push(millis(new_agent(stage, &daemon, &events)?));
         thread::sleep(Duration::from_millis(100));
     }
     let decided = decided.unwrap_or_default();
@@ -123,8 +123,17 @@ fn listen(mut from: impl Read + Send + 'static) -> Receiver<Fate> {
     fates
 }
 
-/// Starts an agent. How long it takes from its main until somebody who follows the daemon's events hears of it.
-fn new_agent(stage: &Stage, pids: &Receiver<(Duration, u32)>) -> Result<Duration> {
+/// What somebody hears who follows the daemon's events.
+enum Heard {
+    /// An event of this process.
+    Of(u32),
+    /// There were more events than a follower is kept: some are not told.
+    Gap,
+}
+
+/// Starts an agent. How long it takes from its main until somebody who follows the daemon's events hears of it, or hears that
+/// something was not told, and finds the agent in the tree.
+fn new_agent(stage: &Stage, daemon: &Daemon, events: &Receiver<(Duration, Heard)>) -> Result<Duration> {
     let before = monotonic();
     let mut agent = stage.worker(As::Agent, &["moment", "--stay"]).spawn().context("starting an agent")?;
     let mut line = String::new();
@@ -132,9 +141,10 @@ fn new_agent(stage: &Stage, pids: &Receiver<(Duration, u32)>) -> Result<Duration
     BufReader::new(stdout).read_line(&mut line).context("reading when the agent began")?;
     let (_, began) = began(line.trim()).with_context(|| format!("the agent said {line:?}"))?;
     let heard = loop {
-        let (heard, pid) = pids.recv_timeout(PATIENCE).context("an agent was never seen")?;
-        if pid == agent.id() && heard >= before {
-            break heard;
+        match events.recv_timeout(PATIENCE).context("an agent was never seen")? {
+            (heard, Heard::Of(pid)) if pid == agent.id() && heard >= before => break heard,
+            (_, Heard::Gap) if has(&daemon.tree()?, agent.id()) => break monotonic(),
+            (_, Heard::Of(_) | Heard::Gap) => {}
         }
     };
     agent.kill().context("killing the agent")?;
@@ -142,19 +152,28 @@ fn new_agent(stage: &Stage, pids: &Receiver<(Duration, u32)>) -> Result<Duration
     Ok(heard.saturating_sub(began))
 }
 
-/// The pids of events, and when they were read.
-fn follow(daemon: &Daemon) -> Result<Receiver<(Duration, u32)>> {
+fn has(tree: &Tree, pid: u32) -> bool {
+    tree.sessions.iter().flat_map(|session| &session.processes).any(|process| process.pid == pid)
+}
+
+/// What the events tell, and when they were read.
+fn follow(daemon: &Daemon) -> Result<Receiver<(Duration, Heard)>> {
     let lines = daemon.follow()?.lines();
-    let (tell, pids) = mpsc::channel();
+    let (tell, heard) = mpsc::channel();
     thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             let now = monotonic();
             // The follower has gone when the bench is over, and so goes this.
             let Ok(event) = serde_json::from_str::<Event>(&line) else { return };
-            if event.pid.is_some_and(|pid| tell.send((now, pid)).is_err()) {
+            let what = match event.pid {
+                Some(pid) => Heard::Of(pid),
+                None if event.kind == "gap" => Heard::Gap,
+                None => continue,
+            };
+            if tell.send((now, what)).is_err() {
                 return;
             }
         }
     });
-    Ok(pids)
+    Ok(heard)
 }
