@@ -45,11 +45,12 @@ pub static KILL_DENIED: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub static LSM_TRIAL: Array<u32> = Array::with_max_entries(2, 0);
 
-/// fork, exec, exit, signals, refusals and the OOM killer: about 8,000 forks or 1,500 execs before anything is lost.
+/// fork, exec, exit, signals, refusals and the OOM killer: about 4,000 forks or 750 execs before anything is lost.
 ///
-/// The daemon maps each page of a ring twice, and both count as its memory, so this is as large as its budget allows.
+/// The daemon maps each page of a ring twice, and both count as its memory, so this is as large as its budget allows on a host
+/// with two CPUs. Userspace makes it larger where there are more.
 #[map]
-pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(512 << 10, 0);
 
 /// Steps of memory and reclaim in close watch: about 900 records. A ring of their own, so that a burst of memory cannot
 /// push out a fork or an exit.

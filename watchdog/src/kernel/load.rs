@@ -35,11 +35,20 @@ pub struct LoadOptions<'a> {
 }
 
 impl<'a> LoadOptions<'a> {
-    /// The usual sizes.
+    /// The usual sizes, on a host with as many CPUs as this one.
     #[must_use]
     pub fn new(max_processes: u32, candidates: &'a Candidates) -> Self {
-        Self { max_processes, candidates, memory_step: Bytes::from_mib(4), lifecycle_ring: 1 << 20 }
+        // Where nobody says how many there are, the smallest ring still works.
+        let cpus = aya::util::online_cpus().map_or(1, |cpus| cpus.len());
+        Self { max_processes, candidates, memory_step: Bytes::from_mib(4), lifecycle_ring: lifecycle_ring(cpus) }
     }
+}
+
+/// Room for 0.1 to 0.2 s of a flood: each CPU forks, executes and ends some 1,000 processes a second at most, 0.9 KiB of records
+/// each, while the reader is one.
+fn lifecycle_ring(cpus: usize) -> u32 {
+    const EACH_CPU: u32 = 256 << 10;
+    u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(EACH_CPU).clamp(512 << 10, 4 << 20).next_power_of_two()
 }
 
 impl Tracer {
@@ -165,5 +174,21 @@ fn release_freed_memory() {
     // SAFETY: malloc_trim may be called at any time, by any thread.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::nobody_knows(0, 512 << 10)]
+    #[case::small(2, 512 << 10)]
+    #[case::odd(6, 2 << 20)]
+    #[case::large(64, 4 << 20)]
+    #[case::endless(usize::MAX, 4 << 20)]
+    fn the_ring_is_as_large_as_the_host(#[case] cpus: usize, #[case] bytes: u32) {
+        assert_eq!(lifecycle_ring(cpus), bytes);
+        assert!(bytes.is_power_of_two());
     }
 }
