@@ -31,6 +31,8 @@ pub struct Offsets {
     pub task_signal: u32,
     /// `task_struct.exit_code`, a wait status.
     pub task_exit_code: u32,
+    /// `task_struct.exit_state`: not 0 for a thread that is a zombie, or was.
+    pub task_exit_state: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
     /// `signal_struct.live`, the number of live threads.
@@ -74,6 +76,7 @@ impl Offsets {
         task_mm: ABSENT,
         task_signal: ABSENT,
         task_exit_code: ABSENT,
+        task_exit_state: ABSENT,
         cred_uid: ABSENT,
         signal_live: ABSENT,
         signal_flags: ABSENT,
@@ -102,5 +105,5 @@ pub struct Settings {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 96);
+const _: () = assert!(size_of::<Offsets>() == 100);
 const _: () = assert!(size_of::<Settings>() == 8);

@@ -60,11 +60,14 @@ pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
     }
     let tgid = task.tgid();
     let Some(entry) = tracked(tgid, leader) else { return 0 };
-    if entry.lineage.flags & LineageFlags::WITNESS != 0 {
+    let flags = entry.lineage.flags;
+    if flags & LineageFlags::WITNESS != 0 {
         return 0;
     }
-    // Not whether its exit was told: that may have been missed.
-    let zombie = if task.process().is_dead() { SampleFlags::ZOMBIE } else { 0 };
+    // An exit that went by before the process was tracked was not told. The count of threads alone is early: before Linux 6.16
+    // an exit is told when the address space is gone.
+    let dead = flags & LineageFlags::EXITED != 0 || (leader.has_exited() && task.process().is_dead());
+    let zombie = if dead { SampleFlags::ZOMBIE } else { 0 };
     if mm.is_null() && zombie == 0 {
         // The first thread has exited, and another one will tell of the process.
         return 0;

@@ -136,6 +136,12 @@ impl Task {
     pub fn exit_code(self) -> u32 {
         read(self.0, offset!(task_exit_code))
     }
+
+    /// The thread is a zombie, or was.
+    #[inline(always)]
+    pub fn has_exited(self) -> bool {
+        read::<u32>(self.0, offset!(task_exit_state)) != 0
+    }
 }
 
 /// `struct signal_struct`: what the threads of a process share.

@@ -72,6 +72,7 @@ fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {
         task_mm: offset(task, "mm")?,
         task_signal: offset(task, "signal")?,
         task_exit_code: offset(task, "exit_code")?,
+        task_exit_state: offset(task, "exit_state")?,
         cred_uid: offset(cred, "uid")?,
         signal_live: offset(signal, "live")?,
         signal_flags: offset(signal, "flags")?,
