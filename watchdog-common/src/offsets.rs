@@ -37,6 +37,8 @@ pub struct Offsets {
     pub cred_uid: u32,
     /// `signal_struct.live`, the number of live threads.
     pub signal_live: u32,
+    /// `signal_struct.nr_threads`: those that are not reaped.
+    pub signal_nr_threads: u32,
     /// `signal_struct.flags`.
     pub signal_flags: u32,
     /// `signal_struct.group_exit_code`.
@@ -79,6 +81,7 @@ impl Offsets {
         task_exit_state: ABSENT,
         cred_uid: ABSENT,
         signal_live: ABSENT,
+        signal_nr_threads: ABSENT,
         signal_flags: ABSENT,
         signal_group_exit_code: ABSENT,
         signal_maxrss: ABSENT,
@@ -105,5 +108,5 @@ pub struct Settings {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 100);
+const _: () = assert!(size_of::<Offsets>() == 104);
 const _: () = assert!(size_of::<Settings>() == 8);

@@ -64,9 +64,9 @@ pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
     if flags & LineageFlags::WITNESS != 0 {
         return 0;
     }
-    // An exit that went by before the process was tracked was not told. The count of threads alone is early: before Linux 6.16
-    // an exit is told when the address space is gone.
-    let dead = flags & LineageFlags::EXITED != 0 || (leader.has_exited() && task.process().is_dead());
+    // An exit that went by before the process was tracked was not told. That no thread is alive any more would be early: before
+    // Linux 6.16 an exit is told when the address space is gone.
+    let dead = flags & LineageFlags::EXITED != 0 || (leader.has_exited() && task.process().is_alone());
     let zombie = if dead { SampleFlags::ZOMBIE } else { 0 };
     if mm.is_null() && zombie == 0 {
         // The first thread has exited, and another one will tell of the process.

@@ -1,6 +1,6 @@
 //! fork, exec, exit and the end of a zombie: what makes lineage exact.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::offset_of};
 
 use aya_ebpf::{helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
 use aya_log_ebpf::warn;
@@ -136,8 +136,8 @@ pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
 /// `TP_PROTO(struct task_struct *p)`, before Linux 6.16. It fires after the count of live threads was brought down, and
 /// after the address space was let go: peaks come from `signal->maxrss`.
 ///
-/// Cost: as [`exit_told`]. When the last two threads exit at once, both may see that none is left; the flag
-/// [`LineageFlags::EXITED`] keeps all but the narrowest such race from being told twice.
+/// Cost: as [`exit_told`]. When several threads exit at once, all of them may see that none is left; the first to set the flag
+/// [`LineageFlags::EXITED`] tells of it.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_counted(ctx: BtfTracePointContext) -> Option<()> {
     let task = Task::from_argument(ctx.arg::<*const c_void>(0));
@@ -175,10 +175,9 @@ fn exited(task: Task) -> Option<()> {
     let leader = task.leader();
     let entry = tracked(tgid, leader)?;
     let flags = entry.lineage.flags;
-    if flags & LineageFlags::EXITED != 0 {
+    if !note_exit(&mut entry.lineage) {
         return None;
     }
-    entry.lineage.flags = flags | LineageFlags::EXITED;
     gate::leave(entry.counted);
     let (inherited_peak, is_root) = (entry.inherited_peak, entry.lineage.root == tgid);
     let process = task.process();
@@ -201,6 +200,27 @@ fn exited(task: Task) -> Option<()> {
         emit::lifecycle(&record)
     }
     Some(())
+}
+
+/// Notes that the process has exited; `false` when another of its threads has done so already.
+#[inline(always)]
+fn note_exit(lineage: &mut Lineage) -> bool {
+    // The flags are the second half of a word, of which nothing else changes.
+    const { assert!(offset_of!(Lineage, depth) % 8 == 0 && offset_of!(Lineage, flags) == offset_of!(Lineage, depth) + 4) };
+    const EXITED: u64 =
+        if cfg!(target_endian = "little") { (LineageFlags::EXITED as u64) << 32 } else { LineageFlags::EXITED as u64 };
+    let mut word = EXITED;
+    // SAFETY: the pointer is into a map value, and the word lies within it and is aligned. The instruction is BPF_ATOMIC | BPF_OR |
+    // BPF_FETCH, since Linux 5.12. `core` has no read-modify-write atomics for targets without compare-and-swap in their
+    // oldest version.
+    unsafe {
+        core::arch::asm!(
+            "{word} = atomic_fetch_or((u64 *)({at} + 0), {word})",
+            at = in(reg) &raw mut lineage.depth,
+            word = inout(reg) word,
+        );
+    }
+    word & EXITED == 0
 }
 
 /// Enters a process into the map; `false`, and counted, where there was no room.

@@ -158,6 +158,12 @@ impl Process {
         read::<i32>(self.0, offset!(signal_live)) == 0
     }
 
+    /// No thread is left but the one that stands for the process: all others are reaped.
+    #[inline(always)]
+    pub fn is_alone(self) -> bool {
+        read::<i32>(self.0, offset!(signal_nr_threads)) <= 1
+    }
+
     /// The wait status that the parent will get: the group's, or the leader's where no group exit took place
     /// (`wait_task_zombie` in kernel/exit.c).
     #[inline(always)]

@@ -109,6 +109,18 @@ fn an_entry_belongs_to_the_process_of_its_start_alone() {
 }
 
 #[test]
+fn who_lives_on_without_its_first_thread_is_no_zombie() {
+    // By the bare system call: pthread_exit wants a library to unwind with, which a guest does not have.
+    let script = "import threading, time, ctypes, os\n\
+                  threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+                  ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\n";
+    let subject = Subject::spawn(Command::new("/usr/bin/python3").args(["-c", script]));
+    let stat = format!("/proc/{}/stat", subject.process.pid);
+    eventually("the first thread's end", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+    assert!(!find(&scan(&HashMap::new()).unwrap(), subject.process).unwrap().zombie);
+}
+
+#[test]
 fn a_zombie_is_found_as_one() {
     let mut subject = Subject::spawn(&mut Command::new("true"));
     eventually("the zombie", || {

@@ -30,6 +30,8 @@ pub(crate) struct Stat {
     flags: u32,
     /// utime (14) and stime (15) of all threads, those that have ended too.
     pub(crate) cpu: Duration,
+    /// num_threads (20): those that are not reaped; 0 while the process is.
+    threads: u32,
 }
 
 impl Stat {
@@ -46,17 +48,23 @@ impl Stat {
         let sid = group(fields.next()?)?;
         let tty = number(fields.next()?)?;
         let flags = number(fields.nth(1)?)?;
-        // Four fields lie between flags (9) and utime (14), and six between stime (15) and starttime (22).
+        // Four fields lie between flags (9) and utime (14), and four between stime (15) and num_threads (20).
         let utime: u64 = number(fields.nth(4)?)?;
         let ticks = utime.saturating_add(number(fields.next()?)?);
         let cpu = Duration::from_nanos(ticks.saturating_mul(NANOS_PER_TICK));
-        let start_time = Ticks(number(fields.nth(6)?)?);
-        Some(Self { process: ProcessId { pid: Pid(pid), start_time }, comm, state, ppid, pgid, sid, tty, flags, cpu })
+        let threads = number(fields.nth(4)?)?;
+        let start_time = Ticks(number(fields.nth(1)?)?);
+        let process = ProcessId { pid: Pid(pid), start_time };
+        Some(Self { process, comm, state, ppid, pgid, sid, tty, flags, cpu, threads })
     }
 
     /// Dead, and not yet waited for. `X` is seen for an instant while it is being reaped.
     pub(crate) fn is_zombie(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        match self.state {
+            // The state is the first thread's, which may be gone long before the others.
+            b'Z' => self.threads <= 1,
+            state => matches!(state, b'X' | b'x'),
+        }
     }
 
     /// Stopped by a signal (not by a debugger, whose letter is `t`).

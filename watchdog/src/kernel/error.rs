@@ -44,6 +44,9 @@ pub enum KernelError {
         /// Why.
         source: MapError,
     },
+    /// Whether a process lives cannot be told.
+    #[error("cannot tell whether {0} lives: {1}")]
+    State(ProcessId, procfs::ProcError),
     /// The map has no room for another process.
     #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
     Full(ProcessId),

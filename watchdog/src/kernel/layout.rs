@@ -75,6 +75,7 @@ fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {
         task_exit_state: offset(task, "exit_state")?,
         cred_uid: offset(cred, "uid")?,
         signal_live: offset(signal, "live")?,
+        signal_nr_threads: offset(signal, "nr_threads")?,
         signal_flags: offset(signal, "flags")?,
         signal_group_exit_code: offset(signal, "group_exit_code")?,
         signal_maxrss: offset(signal, "maxrss")?,

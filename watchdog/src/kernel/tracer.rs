@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use procfs::process::StatFlags;
+use procfs::process::{StatFlags, Task};
+use procfs::{ProcError, ProcResult};
 use watchdog_common::{
     LineageFlags, LossCause, NANOS_PER_TICK, RecordKind, SampleRecord, Tracked, name_hash, same_start,
 };
@@ -176,7 +177,7 @@ impl Tracer {
         if let Some(placed) = self.change(process, lineage)? {
             return Ok(placed);
         }
-        if state_of(process).is_none() {
+        if state_of(process)?.is_none() {
             return Ok(Placed::Gone);
         }
         let entry = Tracked {
@@ -404,7 +405,7 @@ impl Tracer {
 
     /// Finds out what may have happened to a process while its entry was being written: it may have exited, or be gone.
     fn settle(&mut self, process: ProcessId) -> Result<Placed, KernelError> {
-        match state_of(process) {
+        match state_of(process)? {
             None => self.untrack(process).map(|()| Placed::Gone),
             Some(State::Alive) => Ok(Placed::Alive),
             Some(State::Ending) => Ok(Placed::Ending),
@@ -471,17 +472,29 @@ enum State {
 /// Every thread is marked as exiting, and the threads are counted down, before the kernel tells of the last one's exit
 /// (kernel/exit.c, `do_exit`): while one is not marked, nothing was told. A zombie would be seen too late: since Linux 6.16 the
 /// exit is told before the address space is let go, which may take seconds.
-fn state_of(process: ProcessId) -> Option<State> {
-    let found = procfs::process::Process::new(i32::try_from(process.pid.0).ok()?).ok()?;
-    let stat = found.stat().ok()?;
-    if Ticks(stat.starttime) != process.start_time {
-        return None;
+fn state_of(process: ProcessId) -> Result<Option<State>, KernelError> {
+    let state = || -> ProcResult<State> {
+        let found = procfs::process::Process::new(process.pid.0.cast_signed())?;
+        let lives = || -> ProcResult<bool> {
+            let stat = found.stat()?;
+            if Ticks(stat.starttime) != process.start_time {
+                return Err(ProcError::NotFound(None));
+            }
+            Ok(stat.flags & StatFlags::PF_EXITING.bits() == 0)
+        };
+        // The first thread may be gone long before the others. One that calls exec takes its place, and is nowhere for a moment
+        // in between: so the place is looked at once more.
+        let other = |task: ProcResult<Task>| {
+            task.and_then(|task| task.stat()).is_ok_and(|stat| stat.flags & StatFlags::PF_EXITING.bits() == 0)
+        };
+        let lives = lives()? || found.tasks()?.any(other) || lives()?;
+        Ok(if lives { State::Alive } else { State::Ending })
+    };
+    match state() {
+        Ok(state) => Ok(Some(state)),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        Err(source) => Err(KernelError::State(process, source)),
     }
-    let exiting = |stat: &procfs::process::Stat| stat.flags & StatFlags::PF_EXITING.bits() != 0;
-    // The first thread may be gone long before the others.
-    let lives =
-        !exiting(&stat) || found.tasks().ok()?.flatten().any(|task| task.stat().is_ok_and(|stat| !exiting(&stat)));
-    Some(if lives { State::Alive } else { State::Ending })
 }
 
 /// The start of the tick, in nanoseconds: what the kernel's start is rounded down to.

@@ -1,6 +1,6 @@
 //! The thread that has the kernel's programs: it keeps their map, counts what they lose, and samples memory through them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{self as orders, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 
 /// Orders that are carried out one after the other before anything that is due gets its turn.
 const STREAK: usize = 64;
+/// Of those that could not be tracked so many are tried again at once.
+const TRIES_AT_ONCE: usize = 256;
 /// The time between two looks at the counters of lost records.
 const LOST_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -83,6 +85,8 @@ struct Hand {
     denies: bool,
     /// Roots whose session the kernel does not follow or hold as a grant needs, and why.
     unheld: HashMap<ProcessId, String>,
+    /// Who could not be put into the map.
+    unplaced: VecDeque<(ProcessId, Lineage)>,
     /// Scans that were ordered.
     scans: u32,
     lost: Lost,
@@ -122,6 +126,7 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         denied: denied_names(config),
         denies: false,
         unheld: HashMap::new(),
+        unplaced: VecDeque::new(),
         scans: 0,
         lost: Lost::default(),
         next_lost: now,
@@ -148,19 +153,10 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
 impl Hand {
     fn carry_out(&mut self, order: Order) -> Result<(), Ended> {
         match order {
-            Order::Track(process, lineage) => match self.tracer.track(process, &lineage) {
-                Ok(Placed::Alive) => drop(self.unheld.remove(&process)),
-                // The kernel may tell of no exit, so this is told in its place.
-                Ok(Placed::Ending | Placed::Gone) => self.report(Input::Inspected(process, None))?,
-                Err(error) => {
-                    self.failed.say(format_args!("cannot track {process}: {error}"));
-                    if lineage.root == process {
-                        self.unheld.insert(process, not_tracked(&error));
-                    }
-                }
-            },
+            Order::Track(process, lineage) => self.track(process, lineage)?,
             Order::Untrack(process) => {
                 self.unheld.remove(&process);
+                self.unplaced.retain(|(unplaced, _)| *unplaced != process);
                 if let Err(error) = self.tracer.untrack(process) {
                     self.failed.say(format_args!("cannot let go of {process}: {error}"));
                 }
@@ -224,6 +220,35 @@ impl Hand {
         Ok(())
     }
 
+    fn track(&mut self, process: ProcessId, lineage: Lineage) -> Result<(), Ended> {
+        self.unplaced.retain(|(unplaced, _)| *unplaced != process);
+        match self.tracer.track(process, &lineage) {
+            Ok(placed) => {
+                self.unheld.remove(&process);
+                match placed {
+                    Placed::Alive => Ok(()),
+                    // The kernel may tell of no exit, so this is told in its place.
+                    Placed::Ending | Placed::Gone => self.report(Input::Inspected(process, None)),
+                }
+            }
+            Err(error) => {
+                self.failed.say(format_args!("cannot track {process}: {error}"));
+                if lineage.root == process {
+                    self.unheld.insert(process, not_tracked(&error));
+                }
+                self.unplaced.push_back((process, lineage));
+                Ok(())
+            }
+        }
+    }
+
+    /// Tries again to track those that could not be: nobody would tell of their exit.
+    fn track_again(&mut self) -> Result<(), Ended> {
+        let some = self.unplaced.len().min(TRIES_AT_ONCE);
+        let again: Vec<_> = self.unplaced.drain(..some).collect();
+        again.into_iter().try_for_each(|(process, lineage)| self.track(process, lineage))
+    }
+
     /// Takes a grant back that the kernel programs could not carry out: nobody would tell of its process's exit, or it would
     /// be denied the agent. Its lease ends as if the process had gone, and a scan finds out what else is there.
     fn turn_away(&mut self, Admission { granted, client }: Admission, detail: String) -> Result<(), Ended> {
@@ -259,6 +284,7 @@ impl Hand {
         if now >= self.next_lost {
             self.next_lost = now + LOST_INTERVAL;
             self.tell_losses()?;
+            self.track_again()?;
             self.tracer.flush_log();
         }
         if now >= self.next_host {
@@ -447,5 +473,11 @@ mod tests {
         assert_eq!(refused.reason, RefusalReason::Quota);
         assert!(refused.detail.contains("max_processes"), "{}", refused.detail);
         assert!(deeds.try_recv().is_err());
+
+        // Who never fitted in is tried again, and found to be gone.
+        let never = does_not.process;
+        drop(does_not);
+        let gone = |report| matches!(report, Report::Input(Input::Inspected(process, None)) if process == never);
+        assert!(std::iter::from_fn(|| told.blocking_recv()).take(100).any(gone));
     }
 }
