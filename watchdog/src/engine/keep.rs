@@ -138,7 +138,8 @@ impl Step<'_> {
     }
 
     pub(super) fn judge_all(&mut self) {
-        let all: Vec<ProcessId> = self.engine.table.iter().map(|process| process.id).collect();
+        // What the dead showed is not known any more, and still protects what they forked.
+        let all: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
         for process in all {
             self.judge(process);
             self.may_be_orphan(process);

@@ -61,7 +61,6 @@ impl Step<'_> {
                 return;
             }
         } else if let Some(known) = self.engine.table.get_mut(process) {
-            known.launched_by = Launcher::of(&image).or(known.launched_by);
             known.image = Arc::clone(&image);
             known.comm.clone_from(&comm);
             known.forked = false;
@@ -71,6 +70,8 @@ impl Step<'_> {
             known.memory = Memory::default();
             known.peak = Bytes(0);
             known.trail = Trail::default();
+            let launcher = Launcher::of(&image);
+            launcher.into_iter().for_each(|launcher| self.launched(process, launcher));
             self.reclassify(process);
             self.limits_unknown(process);
         }
@@ -130,7 +131,7 @@ impl Step<'_> {
         self.leave(session, 1, at);
         self.forget_growth(process);
         self.leak_over(process, "gone");
-        self.hand_down_adoption(process);
+        self.hand_down(process);
         self.orphaned_by(process, at);
         self.detached_by(process, at);
         self.external_exit(at, process);
@@ -173,11 +174,15 @@ impl Step<'_> {
         }
     }
 
-    /// Adopting covers what is forked below. Once the adopted one is dead nobody but its children can tell a later run of the
-    /// daemon.
-    fn hand_down_adoption(&mut self, dead: ProcessId) {
+    /// Adopting covers what is forked below, and so does a start through nohup or setsid. Once the one that it was said of is
+    /// dead, nobody but its children can tell a later run of the daemon.
+    fn hand_down(&mut self, dead: ProcessId) {
         let table = &self.engine.table;
-        let Some(known) = table.get(dead).filter(|known| known.adopted) else { return };
+        let Some(known) = table.get(dead) else { return };
+        let (adopted, launcher) = (known.adopted, known.launched_by.filter(|_| !known.is_agent()));
+        if !adopted && launcher.is_none() {
+            return;
+        }
         let (mut open, mut heirs) = (known.children.clone(), Vec::new());
         while let Some(child) = open.pop().and_then(|child| table.get(child)) {
             if child.alive() {
@@ -187,11 +192,12 @@ impl Step<'_> {
             }
         }
         for heir in heirs {
-            if let Some(known) = self.engine.table.get_mut(heir) {
+            if let Some(known) = self.engine.table.get_mut(heir).filter(|_| adopted) {
                 known.adopted = true;
                 self.effect(Effect::Remember(GateRecord::Adopted(heir)));
-                self.judge(heir);
             }
+            launcher.into_iter().for_each(|launcher| self.launched(heir, launcher));
+            self.judge(heir);
         }
     }
 

@@ -105,7 +105,8 @@ impl Step<'_> {
             Some(parent) if parent.session == session => parent.depth + 1,
             _ => lineage.depth,
         };
-        let launched_by = Launcher::of(&image);
+        let launched_by = self.was_launched(process);
+        let launcher = Launcher::of(&image);
         let adopted = self.was_adopted(process);
         self.engine.table.insert(Process {
             forked_by,
@@ -121,6 +122,7 @@ impl Step<'_> {
             adopted,
             ..Process::new(process, session, uid, self.now)
         });
+        launcher.into_iter().for_each(|launcher| self.launched(process, launcher));
         if let Some(session) = self.engine.sessions.get_mut(session) {
             session.members += 1;
             session.tally.entered += 1;

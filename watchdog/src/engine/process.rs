@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::classify;
 use super::deaths::{Note, Trail};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
@@ -82,9 +84,12 @@ pub(super) enum Verdict {
 }
 
 /// Commands whose use says that somebody wants the process to outlive its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Launcher {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launcher {
+    /// nohup(1).
     Nohup,
+    /// setsid(1).
     Setsid,
 }
 

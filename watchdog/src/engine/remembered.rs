@@ -1,5 +1,5 @@
 //! What a later run of the daemon has to know of sessions beside their leases, since nothing in /proc tells: whose a session is
-//! whose agent has died, where somebody belongs whose parent has, and who was adopted.
+//! whose agent has died, where somebody belongs whose parent has, who was adopted, and who was started to stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +7,7 @@ use super::effect::{Effect, Happening};
 use super::gate::GateRecord;
 use super::id::{BootTime, ProcessId, SessionId, Uid};
 use super::input::Lineage;
+use super::process::Launcher;
 use super::{Engine, Step};
 
 /// What an earlier run knew.
@@ -18,6 +19,8 @@ pub(super) struct Remembered {
     places: BTreeMap<ProcessId, Lineage>,
     /// Who was adopted, and has not been seen yet.
     adopted: BTreeSet<ProcessId>,
+    /// Who was started through nohup or setsid, and has not been seen yet: the program that runs now does not tell.
+    launched: BTreeMap<ProcessId, Launcher>,
 }
 
 impl Remembered {
@@ -34,6 +37,7 @@ impl Remembered {
             GateRecord::Parted(process, lineage) => drop(self.places.insert(process, lineage)),
             GateRecord::Adopted(process) => drop(self.adopted.insert(process)),
             GateRecord::Unadopted(process) => drop(self.adopted.remove(&process)),
+            GateRecord::Launched(process, launcher) => drop(self.launched.insert(process, launcher)),
             GateRecord::Queued { .. } | GateRecord::Left(_) | GateRecord::Granted(_) | GateRecord::Ended(_) => {}
         }
     }
@@ -77,6 +81,21 @@ impl Step<'_> {
     pub(super) fn was_adopted(&mut self, process: ProcessId) -> bool {
         self.engine.remembered.adopted.remove(&process)
     }
+
+    /// What an earlier run knew that this one was started through.
+    pub(super) fn was_launched(&mut self, process: ProcessId) -> Option<Launcher> {
+        self.engine.remembered.launched.remove(&process)
+    }
+
+    /// A process was started through something that says that it is to outlive its session.
+    pub(super) fn launched(&mut self, process: ProcessId, launcher: Launcher) {
+        if let Some(known) = self.engine.table.get_mut(process)
+            && known.launched_by != Some(launcher)
+        {
+            known.launched_by = Some(launcher);
+            self.effect(Effect::Remember(GateRecord::Launched(process, launcher)));
+        }
+    }
 }
 
 impl Engine {
@@ -106,7 +125,7 @@ impl Engine {
         let known = self.sessions.iter().filter(|session| session.members > 0);
         let sessions = known.filter_map(|session| self.session_record(session.id));
         // Before the first scan nobody is there, and all that is known is what was remembered.
-        let Remembered { sessions: old, places, adopted } = &self.remembered;
+        let Remembered { sessions: old, places, adopted, launched } = &self.remembered;
         let old = old.iter().map(|(root, (profile, uid))| GateRecord::SessionBegan {
             root: *root,
             profile: profile.clone(),
@@ -114,8 +133,11 @@ impl Engine {
         });
         let now = self.table.living().filter(|process| process.adopted).map(|process| process.id);
         let adopted = adopted.iter().copied().chain(now).map(GateRecord::Adopted);
+        let now = self.table.living().filter_map(|process| Some((process.id, process.launched_by?)));
+        let launched = launched.iter().map(|(process, launcher)| (*process, *launcher)).chain(now);
+        let launched = launched.map(|(process, launcher)| GateRecord::Launched(process, launcher));
         let places = places.iter().map(|(process, place)| GateRecord::Parted(*process, *place));
         let places = places.chain(self.table.living().filter_map(|process| self.place_record(process.id)));
-        old.chain(sessions).chain(places).chain(adopted)
+        old.chain(sessions).chain(places).chain(adopted).chain(launched)
     }
 }

@@ -27,6 +27,7 @@ use self::line::Line;
 use self::subagents::Subagents;
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 use super::input::{CgroupLimit, Image, Lineage};
+use super::process::Launcher;
 use crate::api::{RefusalReason, SubagentEvent};
 
 /// A request for a launch.
@@ -189,6 +190,8 @@ pub enum GateRecord {
     Adopted(ProcessId),
     /// and took that back.
     Unadopted(ProcessId),
+    /// It was started through this, or what forked it was and is dead.
+    Launched(ProcessId, Launcher),
 }
 
 /// The highest memory of past sessions, by profile; the youngest last.

@@ -36,7 +36,8 @@ impl Step<'_> {
                 | GateRecord::SessionOver(_)
                 | GateRecord::Parted(..)
                 | GateRecord::Adopted(_)
-                | GateRecord::Unadopted(_)) => self.engine.remembered.take(of_sessions),
+                | GateRecord::Unadopted(_)
+                | GateRecord::Launched(..)) => self.engine.remembered.take(of_sessions),
             }
         }
         self.engine.gate.restored = Some(self.now);
