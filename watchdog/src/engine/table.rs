@@ -202,4 +202,9 @@ impl Table {
     pub(super) fn above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
         std::iter::successors(self.get(id), |process| process.parent.and_then(|parent| self.get(parent))).skip(1)
     }
+
+    /// Those of them that live, up to the first agent.
+    pub(super) fn living_above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
+        self.above(id).take_while(|above| !above.is_agent()).filter(|above| above.alive())
+    }
 }

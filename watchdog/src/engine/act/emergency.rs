@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::choose::Chosen;
 use super::running::{Plan, Running, Stage};
-use super::{Decided, Grounds};
+use super::{Blow, Decided, Grounds};
 use crate::api::{ActionKind, ActionState, FindingKind, ProcessKind};
 use crate::engine::finding::Finding;
 use crate::engine::id::{ActionId, BootTime, Bytes, ProcessId};
@@ -203,7 +203,7 @@ impl Step<'_> {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
         // A person's word is a grace.
         if !running.by_person() && matches!(running.stage, Stage::Ending { .. }) {
-            self.kill_rest(id);
+            self.look(id, Blow::Kill);
         }
     }
 

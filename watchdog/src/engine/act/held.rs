@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::run::{AGAIN, UNWANTED};
 use super::running::{Running, Stage};
-use super::{Blow, Decided, Wave};
+use super::{Blow, Decided, Target, Wave};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
+use crate::engine::effect::Effect;
 use crate::engine::id::{ActionId, ProcessId};
 use crate::units::span;
 
@@ -27,12 +29,20 @@ impl Step<'_> {
     /// What is held is let go when its reason is gone.
     pub(super) fn tick_held(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
+        if let Some((at, because)) = running.stuck.clone() {
+            if self.now.since(at) >= AGAIN {
+                self.let_go(id, &because);
+            }
+            return;
+        }
         let by_policy = matches!(running.action.by, Decided::Policy);
         // An earlier run's finding is opened anew, if it is not over.
         let over = running.about.is_none_or(|finding| !self.engine.findings.is_still_open(finding));
         let table = &self.engine.table;
         let kept = running.living().filter_map(|process| table.alive(process)).any(|known| known.verdict.is_kept());
-        if by_policy && over {
+        if !self.engine.is_still_wanted(running) {
+            self.let_go(id, UNWANTED);
+        } else if by_policy && over {
             self.let_go(id, "what it was about is over");
         } else if kept && running.action.kind == ActionKind::Freeze {
             self.let_go(id, "it is meant to stay");
@@ -50,6 +60,7 @@ impl Step<'_> {
         let result = format!("let go after {}: {because}", span(self.now.since(since)));
         if let Some(running) = self.engine.acts.running.get_mut(&id) {
             running.stage = Stage::Releasing;
+            running.stuck = Some((self.now, because.to_owned()));
             running.result = result;
         }
         self.send(id, Wave { action: id, blow, targets, cgroup });
@@ -57,11 +68,23 @@ impl Step<'_> {
 
     pub(super) fn released(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
-        let last = running.living().filter_map(|process| running.dealt.get(&process)?.last()?.refused());
-        let (state, result) = match last.into_iter().next() {
-            None => (ActionState::Done, running.result.clone()),
-            Some(why) => (ActionState::Incomplete, format!("not let go: {why}")),
-        };
-        self.finish(id, state, result);
+        let refused = |target: &Target| running.dealt.get(&target.process)?.last()?.refused();
+        let why = running.targets().find_map(refused).map(|why| format!("not let go: {why}"));
+        let lives = running.living().next().is_some();
+        let result = running.result.clone();
+        match why {
+            None => self.finish(id, ActionState::Done, result),
+            // Nobody is left stopped because of an error that may pass.
+            Some(why) if lives => {
+                let now = self.now;
+                if let Some(running) = self.engine.acts.running.get_mut(&id) {
+                    running.stage = Stage::Holding { since: now };
+                    running.result = why;
+                }
+                self.effect(Effect::Receipt(id));
+                self.taken(id);
+            }
+            Some(why) => self.finish(id, ActionState::Incomplete, why),
+        }
     }
 }

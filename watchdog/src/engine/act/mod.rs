@@ -65,6 +65,18 @@ pub struct Action {
     pub available: Bytes,
 }
 
+impl Action {
+    /// What is dealt to the targets first.
+    fn first_blow(&self) -> Blow {
+        match self.kind {
+            ActionKind::Terminate if self.urgent => Blow::Kill,
+            ActionKind::Terminate => Blow::Term,
+            ActionKind::Freeze => Blow::Freeze,
+            ActionKind::Throttle => Blow::Throttle,
+        }
+    }
+}
+
 /// Who decided on an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decided {

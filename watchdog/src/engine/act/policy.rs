@@ -21,6 +21,17 @@ impl Engine {
         self.config.actions.enforce && self.acts.rights.missing.is_none()
     }
 
+    /// Whether what was decided would still be: who turns policy off means what it has begun as well.
+    pub(super) fn is_still_wanted(&self, running: &Running) -> bool {
+        let reaction =
+            running.about.and_then(|finding| self.findings.get(finding)).map(|finding| self.reaction(finding));
+        match running.action.by {
+            Decided::Person(_) => true,
+            Decided::Emergency => self.enforces() && self.config.actions.emergency,
+            Decided::Policy => self.enforces() && reaction != Some(Reaction::Report),
+        }
+    }
+
     /// What the configuration does about a finding: its session's profile has the first word.
     pub(super) fn reaction(&self, finding: &Finding) -> Reaction {
         let kind = finding.seen.key.kind;

@@ -1,7 +1,6 @@
 //! What an earlier run of the daemon had begun, taken up where it was, and nothing done twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::time::Duration;
 
 use super::running::{Dealt, Running, Stage};
 use super::{ActionRecord, Answer, Blow};
@@ -12,8 +11,6 @@ use crate::engine::id::{ActionId, BootTime, ProcessId};
 
 /// Said of a process that lives, and of which no session is known any more: nothing is done on doubt.
 const STRANGE: &str = "whose it is was lost with the daemon that was killed";
-/// Whoever is killed next because its time was over is looked at before, as all are: that takes a moment.
-const FRESH: Duration = Duration::from_secs(1);
 
 impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
@@ -34,29 +31,34 @@ impl Step<'_> {
     }
 
     fn go_on(&mut self, id: ActionId, there: &HashSet<ProcessId>) {
-        let (now, kill_after) = (self.now, self.engine.config.actions.kill_after);
+        let now = self.now;
         let table = &self.engine.table;
         let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
         let unknown: Vec<_> = running.living().filter(|process| table.alive(*process).is_none()).collect();
         let (strange, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
-        running.spared.extend(strange.iter().map(|process| (*process, STRANGE.to_owned())));
+        let held = running.is_held();
+        if !held {
+            running.spared.extend(strange.iter().map(|process| (*process, STRANGE.to_owned())));
+        }
         running.died.extend(dead.into_iter().map(|process| (process, now)));
         if running.action.kind == ActionKind::Terminate && !running.by_person() {
-            self.engine.acts.struck.extend(running.living().filter(|process| running.dealt.contains_key(process)));
+            // Newcomers too, who are no targets of what was written down first.
+            let dealt = running.dealt.keys().copied().filter(|process| table.alive(*process).is_some());
+            self.engine.acts.struck.extend(dealt);
         }
         if let Some(missing) = self.engine.acts.rights.missing.clone() {
             self.finish(id, ActionState::Incomplete, format!("the daemon may not go on: {missing}"));
+        } else if held && !strange.is_empty() {
+            // What we did to exactly this process is taken back, whoever's it is.
+            self.let_go(id, STRANGE);
         } else if !strange.is_empty() && running.living().next().is_none() {
             let result = format!("{} of {} are left alone: {STRANGE}", strange.len(), running.action.targets.len());
             self.finish(id, ActionState::Incomplete, result);
         } else if running.living().next().is_none() {
             self.all_gone(id);
-        } else if matches!(running.stage, Stage::Looking { .. }) {
-            self.look(id);
+        } else if let Stage::Looking { blow, .. } = running.stage {
+            self.look(id, blow);
         } else {
-            if let Stage::Ending { since } = &mut running.stage {
-                *since = (*since).max(now.minus(kill_after.saturating_sub(FRESH)));
-            }
             let looks: Vec<Effect> = running.living().map(Effect::Inspect).collect();
             self.effects.extend(looks);
         }
@@ -69,7 +71,7 @@ fn begun(records: Vec<ActionRecord>, now: BootTime) -> Vec<Running> {
     for record in records {
         match record {
             ActionRecord::Begun(action) => {
-                let stage = Stage::Looking { since: now, waiting: BTreeSet::new() };
+                let stage = Stage::Looking { since: now, waiting: BTreeSet::new(), blow: action.first_blow() };
                 all.insert(action.id, Running { about: None, ..Running::new(*action, stage) });
             }
             // Whether it was dealt nobody knows who was killed right after this: it is never dealt twice.
@@ -101,7 +103,7 @@ fn stage(running: &Running, now: BootTime) -> Stage {
         let of = running.dealt.values().flatten().filter(|dealt| dealt.blow == blow);
         of.map(|dealt| dealt.at).min()
     };
-    let looking = Stage::Looking { since: now, waiting: BTreeSet::new() };
+    let looking = Stage::Looking { since: now, waiting: BTreeSet::new(), blow: running.action.first_blow() };
     if let Some(since) = first(Blow::Throttle).or(first(Blow::Freeze)) {
         return Stage::Holding { since };
     }

@@ -1,6 +1,7 @@
 //! An action on its way: looked at, told to end, killed, counted; or held until it is let go.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::time::Duration;
 
 use super::ask::ANOTHERS;
@@ -18,10 +19,12 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 const DYING: Duration = Duration::from_secs(5);
 /// The memory of the dead is waited for this long.
 const COUNTING: Duration = Duration::from_secs(2);
-/// Policy tries again this long after something was called off,
-const AGAIN: Duration = Duration::from_secs(60);
+/// Policy tries again this long after something was called off, and to let go of what it could not,
+pub(super) const AGAIN: Duration = Duration::from_secs(60);
 /// and this long after it was refused, or had no effect.
 const AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(600);
+/// Said of what policy has decided, and would not any more.
+pub(super) const UNWANTED: &str = "the configuration does not ask for it any more";
 /// How often what the targets forked meanwhile becomes a target too.
 const ROUNDS: u32 = 3;
 
@@ -50,7 +53,9 @@ impl Step<'_> {
             began,
             available,
         };
-        let mut running = Running::new(action.clone(), Stage::Looking { since: began, waiting: BTreeSet::new() });
+        let blow = action.first_blow();
+        let stage = Stage::Looking { since: began, waiting: BTreeSet::new(), blow };
+        let mut running = Running::new(action.clone(), stage);
         running.spared.extend(chosen.spared);
         self.engine.acts.running.insert(id, running);
         if kind == ActionKind::Terminate {
@@ -58,60 +63,77 @@ impl Step<'_> {
         }
         self.effect(Effect::BeginAction(Box::new(action)));
         self.journal_action(id, "begun");
-        self.look(id);
+        self.look(id, blow);
         id
     }
 
-    /// Has the living targets looked at.
-    pub(super) fn look(&mut self, id: ActionId) {
+    /// Has the living targets looked at, and what they may be a part of, before a blow.
+    pub(super) fn look(&mut self, id: ActionId, blow: Blow) {
         let now = self.now;
-        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        let Some(running) = self.engine.acts.running.get(&id) else { return };
+        let table = &self.engine.table;
         let waiting: BTreeSet<ProcessId> = match running.action.kind {
             // A limit harms nobody.
             ActionKind::Throttle => BTreeSet::new(),
-            ActionKind::Terminate | ActionKind::Freeze => running.living().collect(),
+            ActionKind::Terminate | ActionKind::Freeze => {
+                let with_wrappers = |target| iter::once(target).chain(table.living_above(target).map(|above| above.id));
+                running.living().flat_map(with_wrappers).collect()
+            }
         };
-        let looks: Vec<Effect> = waiting.iter().copied().map(Effect::Inspect).collect();
-        running.stage = Stage::Looking { since: now, waiting };
-        self.effects.extend(looks);
+        self.effects.extend(waiting.iter().copied().map(Effect::Inspect));
+        if let Some(running) = self.engine.acts.running.get_mut(&id) {
+            running.stage = Stage::Looking { since: now, waiting, blow };
+        }
         self.looked(id);
     }
 
     /// A process was looked at.
     pub(in crate::engine) fn act_inspected(&mut self, process: ProcessId) {
-        let mut ready = Vec::new();
-        for (id, running) in &mut self.engine.acts.running {
-            if let Stage::Looking { waiting, .. } = &mut running.stage
-                && waiting.remove(&process)
-                && waiting.is_empty()
-            {
-                ready.push(*id);
-            }
-        }
+        let running = self.engine.acts.running.values_mut();
+        let ready: Vec<ActionId> =
+            running.filter_map(|running| running.looked_at(process).then_some(running.action.id)).collect();
         ready.into_iter().for_each(|id| self.looked(id));
     }
 
     /// All that could be looked at was: strikes.
     fn looked(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.running.get(&id) else { return };
-        let Stage::Looking { waiting, .. } = &running.stage else { return };
+        let Stage::Looking { waiting, blow, .. } = &running.stage else { return };
         if !waiting.is_empty() {
             return;
         }
-        let now = self.now;
-        let (blow, stage) = match running.action.kind {
-            ActionKind::Terminate if running.action.urgent => (Blow::Kill, Stage::Killing { since: now }),
-            ActionKind::Terminate => (Blow::Term, Stage::Ending { since: now }),
-            ActionKind::Freeze => (Blow::Freeze, Stage::Holding { since: now }),
-            ActionKind::Throttle => (Blow::Throttle, Stage::Holding { since: now }),
+        if !self.engine.is_still_wanted(running) {
+            self.call_off(id);
+            return;
+        }
+        let (now, blow) = (self.now, *blow);
+        let stage = match blow {
+            Blow::Kill => Stage::Killing { since: now },
+            Blow::Term => Stage::Ending { since: now },
+            Blow::Freeze | Blow::Throttle => Stage::Holding { since: now },
+            Blow::Thaw | Blow::Loosen => Stage::Releasing,
         };
         self.strike(id, blow, stage);
+    }
+
+    /// Policy has decided this, and would not today.
+    fn call_off(&mut self, id: ActionId) {
+        let dealt = self.engine.acts.running.get(&id).is_some_and(|running| !running.dealt.is_empty());
+        let state = if dealt { ActionState::Incomplete } else { ActionState::CalledOff };
+        self.finish(id, state, format!("called off: {UNWANTED}"));
     }
 
     /// Deals a blow to whoever lives, may still be touched, and has not had it.
     fn strike(&mut self, id: ActionId, blow: Blow, stage: Stage) {
         self.spare_again(id);
         let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        if blow == Blow::Kill && !running.action.urgent {
+            let untold = running.living().filter(|process| !running.dealt.contains_key(process));
+            let untold: Vec<ProcessId> = untold.collect();
+            running
+                .spared
+                .extend(untold.into_iter().map(|process| (process, "it was not told to end before".to_owned())));
+        }
         running.stage = stage;
         let targets: Vec<ProcessId> = running.living().filter(|process| !running.was_dealt(*process, blow)).collect();
         if running.living().next().is_none() {
@@ -195,19 +217,21 @@ impl Step<'_> {
     pub(in crate::engine) fn act_gone(&mut self, process: ProcessId, at: BootTime) {
         self.engine.acts.struck.remove(&process);
         self.engine.acts.rests.remove(&process);
-        let mut empty = Vec::new();
+        let (mut empty, mut ready) = (Vec::new(), Vec::new());
         for (id, running) in &mut self.engine.acts.running {
-            if running.action.targets.iter().any(|target| target.process == process) {
+            let ends_look = running.looked_at(process);
+            let targeted = running.action.targets.iter().any(|target| target.process == process);
+            if targeted {
                 running.died.insert(process, at);
-                if let Stage::Looking { waiting, .. } = &mut running.stage {
-                    waiting.remove(&process);
-                }
-                if running.living().next().is_none() {
-                    empty.push(*id);
-                }
+            }
+            if targeted && running.living().next().is_none() {
+                empty.push(*id);
+            } else if ends_look {
+                ready.push(*id);
             }
         }
         empty.into_iter().for_each(|id| self.all_gone(id));
+        ready.into_iter().for_each(|id| self.looked(id));
     }
 
     /// No target lives any more, or none is to be touched.
@@ -263,12 +287,12 @@ impl Step<'_> {
         if chosen.targets.is_empty() {
             return false;
         }
-        if let Some(running) = self.engine.acts.running.get_mut(&id) {
-            running.rounds += 1;
-            running.action.targets.extend(chosen.targets);
-            running.spared.extend(chosen.spared);
-        }
-        self.look(id);
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return false };
+        running.rounds += 1;
+        running.action.targets.extend(chosen.targets);
+        running.spared.extend(chosen.spared);
+        let blow = running.action.first_blow();
+        self.look(id, blow);
         true
     }
 
@@ -306,13 +330,12 @@ impl Step<'_> {
         for id in ids {
             let Some(running) = self.engine.acts.running.get_mut(&id) else { continue };
             match &mut running.stage {
-                Stage::Looking { since, waiting } if now.since(*since) >= LOOK_PATIENCE => {
-                    for process in std::mem::take(waiting) {
-                        running.spared.insert(process, "it could not be looked at in time".into());
-                    }
+                Stage::Looking { since, waiting, .. } if now.since(*since) >= LOOK_PATIENCE => {
+                    let unseen = std::mem::take(waiting);
+                    self.spare_unseen(id, &unseen);
                     self.looked(id);
                 }
-                Stage::Ending { since } if now.since(*since) >= kill_after => self.kill_rest(id),
+                Stage::Ending { since } if now.since(*since) >= kill_after => self.look(id, Blow::Kill),
                 Stage::Killing { since } if now.since(*since) >= DYING => {
                     let left = running.living().count();
                     let result = format!("{left} of {} still there after SIGKILL", running.targets().count());
@@ -332,10 +355,15 @@ impl Step<'_> {
         self.tick_emergency();
     }
 
-    /// Whoever did not end when told to is killed.
-    pub(super) fn kill_rest(&mut self, id: ActionId) {
-        let now = self.now;
-        self.strike(id, Blow::Kill, Stage::Killing { since: now });
+    /// Lets go of targets that could not be looked at, or that may be a part of what could not.
+    fn spare_unseen(&mut self, id: ActionId, unseen: &BTreeSet<ProcessId>) {
+        let table = &self.engine.table;
+        let Some(running) = self.engine.acts.running.get_mut(&id) else { return };
+        let around = |target| iter::once(target).chain(table.living_above(target).map(|above| above.id));
+        let spared: Vec<ProcessId> =
+            running.living().filter(|target| around(*target).any(|process| unseen.contains(&process))).collect();
+        let because = "it could not be looked at in time, or what it runs below could not";
+        running.spared.extend(spared.into_iter().map(|process| (process, because.to_owned())));
     }
 
     /// Nothing more is done: the receipt.
@@ -383,7 +411,7 @@ impl Step<'_> {
     }
 
     /// Has the finding say what was done about it.
-    fn taken(&mut self, id: ActionId) {
+    pub(super) fn taken(&mut self, id: ActionId) {
         let Some(running) = self.engine.acts.get(id) else { return };
         let Some(finding) = running.about else { return };
         let what = running.action.kind.name();

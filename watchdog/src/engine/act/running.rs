@@ -66,14 +66,16 @@ pub(super) struct Running {
     pub(super) unanswered: u32,
     pub(super) rounds: u32,
     pub(super) available_after: Option<Bytes>,
+    /// When it could last not be let go, and why it is to be.
+    pub(super) stuck: Option<(BootTime, String)>,
     pub(super) result: String,
 }
 
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The targets are looked at once more.
-    Looking { since: BootTime, waiting: BTreeSet<ProcessId> },
+    /// The targets are looked at once more, and what stands around them, before this is dealt.
+    Looking { since: BootTime, waiting: BTreeSet<ProcessId>, blow: Blow },
     /// They were told to end.
     Ending { since: BootTime },
     /// Those that did not were killed.
@@ -100,8 +102,15 @@ impl Running {
             unanswered: 0,
             rounds: 0,
             available_after: None,
+            stuck: None,
             result: String::new(),
         }
+    }
+
+    /// A process was looked at, or needs no look any more. Whether it was the last that was waited for.
+    pub(super) fn looked_at(&mut self, process: ProcessId) -> bool {
+        let Stage::Looking { waiting, .. } = &mut self.stage else { return false };
+        waiting.remove(&process) && waiting.is_empty()
     }
 
     /// Something is to happen to it soon.

@@ -139,3 +139,20 @@ fn the_emergency_can_be_left_out() {
     world.wait(5 * SECOND);
     assert!(world.blows.is_empty());
 }
+
+#[test]
+fn what_was_forked_meanwhile_has_no_more_time_than_those_it_was_forked_by() {
+    let mut world = acting(|_| {});
+    let chain = left_behind(&mut world);
+    world.slow_proc = true;
+    world.host_is(memory(16_384, 300));
+    let child = world.fork(chain[2]);
+    world.slow_proc = false;
+    for process in chain {
+        let seen = world.ordinary.clone();
+        world.tell(Input::Inspected(process, Some(seen)));
+    }
+    world.wait(SECOND);
+    assert!(all_dead(&world, &[child]) && all_dead(&world, &chain), "{:#?}", receipts(&world));
+    assert!(world.blows.iter().all(|(_, blow, _)| *blow == Blow::Kill), "{:#?}", world.blows);
+}

@@ -133,3 +133,25 @@ fn nothing_is_said_to_be_held_before_that_is_known() {
     assert_eq!(receipt(&world).state, ActionState::Holding);
     assert_eq!(sent(&receipt(&world), hog), [("memory.high", "sent")]);
 }
+
+#[test]
+fn who_could_not_be_let_go_is_when_that_is_possible_again() {
+    for by_person in [true, false] {
+        let mut world = limiting(Reaction::Freeze);
+        let (agent, hog) = hog(&mut world);
+        world.refusal = Some("too many open files".to_owned());
+        if by_person {
+            let session = Subject::Session(world.session(agent).id);
+            ask(&mut world, USER, What::Thaw(vec![session])).unwrap();
+        } else {
+            world.memory(hog, Bytes::from_mib(20));
+            world.wait(MINUTE);
+        }
+        let held = receipt(&world);
+        assert_eq!((held.state, held.result.as_str()), (ActionState::Holding, "not let go: too many open files"));
+        world.refusal = None;
+        world.wait(2 * MINUTE);
+        assert_eq!(receipt(&world).state, ActionState::Done);
+        assert_eq!(sent(&receipt(&world), hog).last(), Some(&("CONT", "sent")));
+    }
+}

@@ -206,3 +206,40 @@ fn without_the_right_to_signal_nothing_is_begun() {
     assert!(matches!(reap(&mut world, &[]), Err(AskError::NoRights(_))));
     assert!(world.blows.is_empty() && receipts(&world).is_empty());
 }
+
+#[test]
+fn who_turns_out_to_be_meant_to_stay_while_it_has_time_to_end_is_not_killed() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let [npm, sh, node] = server(&mut world, agent);
+    world.stubborn.insert(node);
+    world.kill(agent);
+    world.wait(SECOND);
+    reap(&mut world, &[]).unwrap();
+    assert_eq!(world.told_to_end(), [node, sh, npm]);
+    world.shows(node, |seen| {
+        seen.sid = node.pid.0;
+        seen.listens = vec!["tcp 127.0.0.1:3000".into()];
+    });
+    world.wait(20 * SECOND);
+
+    assert!(!all_dead(&world, &[node]));
+    let receipt = receipt(&world);
+    assert_eq!(sent(&receipt, node), [("TERM", "sent")]);
+    assert!(receipt.spared.iter().any(|spared| spared.pid == node.pid.0), "{receipt:#?}");
+}
+
+#[test]
+fn the_death_of_the_last_who_is_looked_at_keeps_nobody_waiting() {
+    let mut world = reporting();
+    let [npm, sh, node] = left_behind(&mut world);
+    world.slow_proc = true;
+    reap(&mut world, &[]).unwrap();
+    for process in [npm, sh] {
+        let seen = world.ordinary.clone();
+        world.tell(Input::Inspected(process, Some(seen)));
+    }
+    assert!(world.blows.is_empty());
+    world.kill(node);
+    assert_eq!(world.told_to_end(), [sh, npm]);
+}

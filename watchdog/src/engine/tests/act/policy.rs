@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Reaction, Reactions};
+use crate::config::{Reaction, Reactions, Size};
 
 #[test]
 fn by_default_nothing_is_ever_done() {
@@ -185,4 +185,42 @@ fn what_is_frozen_can_be_let_go_by_hand() {
 
     world.wait(MINUTE);
     assert_eq!(receipt(&world).state, ActionState::Done, "policy does not take hold again");
+}
+
+#[test]
+fn who_runs_below_one_that_turns_out_to_be_in_doubt_is_left_alone() {
+    let mut world = acting(|config| {
+        config.actions.about = Reactions([(FindingKind::Overlimit, Reaction::Terminate)].into());
+        for profile in &mut config.profiles {
+            profile.max_process_memory = Some(Size::Bytes(Bytes::from_mib(200)));
+        }
+    });
+    let agent = world.claude();
+    let server = world.spawn(agent, &["/usr/bin/node", "dev-server.js"]);
+    let worker = world.spawn(server, &["/usr/bin/node", "worker.js"]);
+    // Nobody has looked at it: its agent lives.
+    world.shows(server, |seen| seen.listens = vec!["tcp 127.0.0.1:3000".into()]);
+    world.memory(worker, Bytes::from_mib(900));
+    world.wait(2 * MINUTE);
+
+    assert!(world.blows.is_empty(), "{:#?}", receipts(&world));
+    let receipts = receipts(&world);
+    let spared = &receipts.first().unwrap().spared;
+    assert!(spared.iter().any(|spared| spared.pid == worker.pid.0 && spared.because.contains("doubt")), "{spared:?}");
+}
+
+#[test]
+fn what_policy_has_begun_is_called_off_when_policy_is_turned_off() {
+    let mut config = Config { actions: Actions { enforce: true, ..Actions::default() }, ..Config::default() };
+    let mut world = World::mortal(config.clone());
+    let chain = left_behind(&mut world);
+    world.stubborn.extend(chain);
+    world.wait(32 * SECOND);
+    assert_eq!(world.told_to_end().len(), 3);
+    config.actions.enforce = false;
+    let now = world.now;
+    world.engine.reconfigure(now, std::sync::Arc::new(config), &mut Vec::new());
+    world.wait(MINUTE);
+    assert_eq!(world.blows.len(), 3, "nothing but the first: {:#?}", world.blows);
+    assert_eq!(receipt(&world).state, ActionState::Incomplete);
 }

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::act::{ActionRecord, Answer, Rights};
 use crate::engine::effect::Effect;
 use crate::engine::gate::{GateRecord, Restored};
+use crate::engine::process::Verdict;
 
 /// What the hand that acts has written down by now, before it carried out the last of it.
 fn written(world: &World) -> Vec<ActionRecord> {
@@ -219,4 +220,83 @@ fn a_finding_of_an_earlier_run_is_not_taken_for_the_one_that_has_its_number_now(
     let taken: Vec<Option<String>> =
         world.all(FindingKind::Orphan).into_iter().map(|finding| finding.action_taken).collect();
     assert_eq!(taken, [None]);
+}
+
+#[rstest]
+#[case::nohup("/usr/bin/nohup", "started through nohup")]
+#[case::setsid("/usr/bin/setsid", "started through setsid")]
+fn who_was_started_to_stay_is_left_alone_after_a_restart_too(#[case] launcher: &str, #[case] because: &str) {
+    for starter_lives in [true, false] {
+        let mut world = reporting();
+        let agent = world.claude();
+        let starter = world.spawn(agent, &[launcher, "/bin/sh", "-c", "node bot.js & node worker.js &"]);
+        world.exec(starter, "/bin/sh", &["/bin/sh", "-c", "node bot.js & node worker.js &"]);
+        let bot = world.spawn(starter, &["/usr/bin/node", "bot.js"]);
+        if !starter_lives {
+            world.kill(starter);
+        }
+        let records = world.engine.gate_records();
+        restart_knowing(&mut world, records, Vec::new(), true, true);
+        world.kill(agent);
+        world.wait(2 * MINUTE);
+        assert!(world.blows.is_empty(), "{:#?}", receipts(&world));
+        let shown = if starter_lives { starter } else { bot };
+        let verdict = &world.engine.table.get(shown).unwrap().verdict;
+        assert!(matches!(verdict, Verdict::Kept(said) | Verdict::Unknown(said) if said == because), "{verdict:?}");
+    }
+}
+
+#[test]
+fn who_was_not_told_to_end_is_not_killed_by_the_next_daemon() {
+    let (mut world, [npm, sh, node]) = reaped();
+    let mut records = written(&world);
+    // npm was spared, then the daemon killed the shell, and was killed itself.
+    records.retain(|record| {
+        !matches!(record,
+            ActionRecord::Striking { process, .. } | ActionRecord::Struck { process, .. } if *process == npm)
+    });
+    let action = receipt(&world).id;
+    let (action, blow, at) = (crate::engine::id::ActionId(action), Blow::Kill, world.now);
+    records.push(ActionRecord::Striking { action, blow, process: sh, at });
+    world.kill(sh);
+    restart(&mut world, records, false);
+    world.wait(MINUTE);
+    assert!(all_dead(&world, &[node]), "its time was over");
+    assert!(!all_dead(&world, &[npm]), "{:#?}", receipts(&world));
+    assert!(world.blows.iter().all(|(_, _, process)| *process != npm));
+}
+
+#[test]
+fn who_is_frozen_is_let_go_by_the_next_daemon_when_its_agent_died_in_between() {
+    let mut world = acting(|config| {
+        config.actions.about =
+            crate::config::Reactions([(FindingKind::Overlimit, crate::config::Reaction::Freeze)].into());
+        for profile in &mut config.profiles {
+            profile.max_process_memory = Some(crate::config::Size::Bytes(Bytes::from_mib(200)));
+        }
+    });
+    let agent = world.claude();
+    let hog = tool(&mut world, agent, 900);
+    world.wait(40 * SECOND);
+    assert_eq!(sent(&receipt(&world), hog), [("STOP", "sent")]);
+    let (records, known) = (written(&world), world.engine.gate_records());
+    world.vanish(agent);
+    restart_knowing(&mut world, known, records, true, false);
+    world.wait(SECOND);
+    assert_eq!(sent(&receipt(&world), hog), [("STOP", "sent"), ("CONT", "sent")]);
+    assert_eq!(receipt(&world).state, ActionState::Done);
+}
+
+#[test]
+fn what_policy_had_begun_does_not_go_on_when_policy_is_off() {
+    let mut world = acting(|_| {});
+    let chain = left_behind(&mut world);
+    world.stubborn.extend(chain);
+    world.wait(32 * SECOND);
+    assert_eq!(world.told_to_end().len(), 3);
+    let records = written(&world);
+    restart(&mut world, records, false);
+    world.wait(MINUTE);
+    assert!(world.blows.is_empty(), "{:#?}", world.blows);
+    assert_eq!(receipt(&world).state, ActionState::Incomplete);
 }
