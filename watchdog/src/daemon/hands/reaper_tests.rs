@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::engine::act::{ActionRecord, Decided, Grounds, Rights, Target};
 use crate::engine::effect::Effect;
 use crate::engine::id::{Bytes, SessionId, Ticks, Uid};
 use crate::engine::input::{Image, Memory, Scan, ScannedProcess};
+use crate::host::inspect::inspect;
 use crate::host::testing::{Hierarchy, Subject, eventually};
 use crate::host::this_process;
 
@@ -339,12 +340,19 @@ fn resumed(records: Vec<ActionRecord>, at: BootTime, target: ProcessId) -> BTree
     let processes = vec![agent_seen, scanned(target, agent.pid, &["/bin/sleep", "1000"])];
     let mut waves: BTreeMap<u64, Vec<Wave>> = BTreeMap::new();
     let mut tell = |second: u64, input: Input| {
-        let mut effects = Vec::new();
         let now = at.plus(std::time::Duration::from_secs(second));
-        engine.step(now, input, &mut effects);
-        for effect in effects {
-            if let Effect::Strike(wave) = effect {
-                waves.entry(second).or_default().push(*wave);
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut effects = Vec::new();
+            engine.step(now, input, &mut effects);
+            for effect in effects {
+                match effect {
+                    Effect::Strike(wave) => waves.entry(second).or_default().push(*wave),
+                    Effect::Inspect(process) if process == target => {
+                        inputs.push_back(Input::Inspected(process, inspect(process, &[]).unwrap()));
+                    }
+                    _ => {}
+                }
             }
         }
     };
