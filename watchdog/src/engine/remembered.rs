@@ -29,6 +29,11 @@ impl Remembered {
         self.places.get(&process).copied()
     }
 
+    /// A later record says that this one is a root.
+    pub(super) fn forget_place(&mut self, process: ProcessId) {
+        self.places.remove(&process);
+    }
+
     /// Takes a record, in the order in which they were written.
     pub(super) fn take(&mut self, record: GateRecord) {
         match record {

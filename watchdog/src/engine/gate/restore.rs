@@ -26,6 +26,8 @@ impl Step<'_> {
                     gate.line.of(lease.process).map(|number| gate.line.remove(number));
                     gate.line.served(lease.uid, lease.granted);
                     gate.recent.push_back(lease.clone());
+                    // Who is granted a session is no longer a member of the one it asked in.
+                    self.engine.remembered.forget_place(lease.process);
                     let held = Held { session: None, shown: Bytes(0), lease };
                     gate.leases.insert(held.lease.process, held);
                 }

@@ -49,6 +49,27 @@ fn leases_are_known_again_and_hold_their_places() {
 }
 
 #[test]
+fn who_asked_in_another_session_below_a_parent_that_died_has_its_own_again_and_gives_it_back() {
+    let mut world = roomy(ONE);
+    let outer = world.claude();
+    let shell = world.spawn(outer, &["sh", "-c", "watchdogctl launch own &"]);
+    let client = world.fork(shell);
+    world.kill(shell);
+    let agent = ask(&mut world, Launch { image: image("/opt/own", &["own"]), ..launch_of(client) });
+    world.kill(outer);
+    assert_eq!(granted(&world), [agent]);
+    let records = records(&world);
+    assert!(records.iter().any(|record| matches!(record, GateRecord::Parted(parted, _) if *parted == agent)));
+    restart(&mut world, ONE, records);
+    assert_eq!(world.session(agent).profile, "other");
+    assert!(world.session(agent).gated);
+    let next = start(&mut world);
+    assert_eq!(granted(&world), []);
+    world.kill(agent);
+    assert_eq!(granted(&world), [next]);
+}
+
+#[test]
 fn a_lease_whose_agent_died_meanwhile_is_over() {
     let mut world = roomy(ONE);
     let agent = start(&mut world);
