@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use watchdog::api::{ActionState, ProcessState};
+use watchdog::api::{ActionState, FindingKind, ProcessState};
 use watchdog_tests::{
     Daemon, NOBODY, ProcessId, Stage, as_user, is_alive, is_stopped, living, poll, post, seconds, sent,
 };
@@ -74,6 +74,47 @@ fn an_orphan_goes_and_all_around_it_that_is_meant_to_stay_stays() {
     let targets = daemon.receipts().into_iter().flat_map(|receipt| receipt.targets);
     let targets: Vec<u32> = targets.map(|target| target.pid).collect();
     assert_eq!(targets, [orphan.pid], "{}", told());
+}
+
+#[test]
+fn what_runs_as_another_user_than_its_session_stays_with_what_waits_for_it() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, HARD);
+    let agent = stage.start(
+        "helper",
+        &format!(
+            "real-uid {NOBODY} exec AGENT [
+                spawn helper [ report orphan hold ]
+                spawn helper [ report waits fork [ uid 0 exec helper [ report roots hold ] ] hold ]
+                report agent hold ]"
+        ),
+    );
+    stage.reported("agent");
+    let [orphan, waits, roots] = ["orphan", "waits", "roots"].map(|name| stage.reported(name));
+    daemon.eventually(seconds(2.0), "all of them", |look| {
+        [orphan, waits, roots].iter().all(|process| look.process(*process).is_some()).then_some(())
+    });
+
+    stage.kill(agent);
+
+    let told = || daemon.describe(Some(&daemon.look()));
+    assert!(poll(seconds(3.0), || (!is_alive(orphan)).then_some(())).is_some(), "the orphan lives\n{}", told());
+    let stayed = [waits, roots];
+    let died = poll(Duration::from_secs(3), || (living(&stayed) != stayed).then_some(()));
+    assert_eq!(died, None, "{}", told());
+    let found = daemon.look().findings_of(FindingKind::Orphan).first().map(|found| found.evidence["processes"].clone());
+    let processes = found.as_ref().and_then(Value::as_array).expect("an open finding");
+    let because = |process: ProcessId| {
+        let listed = processes.iter().find(|listed| listed["pid"] == process.pid);
+        listed.map(|listed| listed["because"].clone())
+    };
+    assert_eq!(because(roots), Some(json!("runs as uid 0, and its session as uid 65534")), "{}", told());
+    assert_eq!(
+        because(waits),
+        Some(json!(format!("with helper (pid {}), which is in doubt", roots.pid))),
+        "{}",
+        told()
+    );
 }
 
 /// Posts as another user, and says with what status that was answered.

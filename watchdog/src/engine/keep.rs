@@ -4,7 +4,7 @@
 
 use super::Step;
 use super::classify;
-use super::id::ProcessId;
+use super::id::{ProcessId, Uid};
 use super::input::{Inspection, Stdin};
 use super::process::{Launcher, Process, Verdict};
 use crate::api::ProcessKind;
@@ -16,6 +16,8 @@ struct Context<'a> {
     configured: &'a Orphans,
     /// The agent itself ignores SIGHUP, so that its helpers inherited that; `None` when nobody has looked.
     agent_ignores_hup: Option<bool>,
+    /// The session's user; `None` when it is root, who may end anybody.
+    user: Option<Uid>,
     /// A process is an agent of another session, and alive.
     other_agent: &'a dyn Fn(ProcessId) -> bool,
 }
@@ -77,6 +79,10 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
 }
 
 fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
+    // A package manager behind sudo, say: the user of the session could not end it either.
+    if let Some(user) = context.user.filter(|user| *user != process.uid) {
+        return Some(format!("runs as uid {}, and its session as uid {}", process.uid.0, user.0));
+    }
     if let Some(name) = classify::build_server(&process.image, &process.comm) {
         return Some(format!("{name}, whose directory was removed: nothing will ask for it again"));
     }
@@ -110,7 +116,8 @@ impl Step<'_> {
     pub(super) fn judge(&mut self, process: ProcessId) {
         let engine = &*self.engine;
         let Some(known) = engine.table.get(process) else { return };
-        let root = engine.sessions.get(known.session).and_then(|session| engine.table.get(session.root));
+        let session = engine.sessions.get(known.session);
+        let root = session.and_then(|session| engine.table.get(session.root));
         // An agent that was started inside another's session talks to that one: this is no reason to outlive it.
         let above = |session| {
             let mut outer = std::iter::successors(Some(known.session), |id| engine.sessions.get(*id)?.parent);
@@ -121,11 +128,10 @@ impl Step<'_> {
         };
         let context = Context {
             configured: &engine.config.orphans,
-            agent_ignores_hup: engine
-                .sessions
-                .get(known.session)
+            agent_ignores_hup: session
                 .and_then(|session| session.ignores_hup)
                 .or_else(|| root?.inspection.as_deref().map(|seen| seen.ignores_hup)),
+            user: session.map(|session| session.uid).filter(|user| *user != Uid::ROOT),
             other_agent: &other_agent,
         };
         let verdict = weigh(known, &context);

@@ -35,6 +35,10 @@ pub(super) struct World {
     /// Everything that the engine was told.
     pub(super) told: Vec<(BootTime, Input)>,
     living: BTreeMap<ProcessId, (Pid, Image)>,
+    /// Whose processes are,
+    pub(super) user: Uid,
+    /// and whose those are that are another's; what they fork is so too.
+    others: HashMap<ProcessId, Uid>,
     next_pid: u32,
     /// What an inspection shows of everybody else, but for the parent.
     pub(super) ordinary: Inspection,
@@ -82,6 +86,8 @@ impl World {
             effects: Vec::new(),
             told: Vec::new(),
             living: BTreeMap::new(),
+            user: USER,
+            others: HashMap::new(),
             next_pid: 1_000,
             ordinary: Inspection {
                 sid: SHELL.pid.0,
@@ -126,10 +132,12 @@ impl World {
         let process = self.fresh();
         let image = self.living.get(&parent).map(|(_, image)| image.clone()).unwrap_or_default();
         self.living.insert(process, (parent.pid, image));
+        self.belongs_to(process, self.user_of(parent));
         if let Some(above) = self.tracked.get(&parent).copied() {
             let lineage = Lineage { parent: Some(parent), depth: above.depth + 1, forked: true, ..above };
             self.tracked.insert(process, lineage);
-            let fork = Fork { at: self.now, process, lineage, uid: USER, comm: "parent".into() };
+            let uid = self.user_of(process);
+            let fork = Fork { at: self.now, process, lineage, uid, comm: "parent".into() };
             self.tell(Input::Kernel(KernelEvent::Fork(fork)));
         }
         process
@@ -150,7 +158,8 @@ impl World {
             *known = image.clone();
         }
         let comm = path.rsplit('/').next().unwrap_or_default().chars().take(15).collect();
-        let exec = Exec { at: self.now, process, lineage, uid: USER, ppid, comm, image };
+        let uid = self.user_of(process);
+        let exec = Exec { at: self.now, process, lineage, uid, ppid, comm, image };
         self.tell(Input::Kernel(KernelEvent::Exec(exec)));
     }
 
@@ -159,6 +168,15 @@ impl World {
         let process = self.fork(parent);
         self.exec(process, argv[0], argv);
         process
+    }
+
+    /// From the next that is heard of it on, a process is this user's.
+    pub(super) fn belongs_to(&mut self, process: ProcessId, uid: Uid) {
+        self.others.insert(process, uid);
+    }
+
+    fn user_of(&self, process: ProcessId) -> Uid {
+        self.others.get(&process).copied().unwrap_or(self.user)
     }
 
     pub(super) fn kill(&mut self, process: ProcessId) {
@@ -307,6 +325,8 @@ impl World {
                 continue;
             }
             assert!(!matches!(struck.verdict, Verdict::Unknown(_)), "{target} is in doubt: {:?}", struck.verdict);
+            let session = self.engine.sessions.get(struck.session).expect("a member's session is known");
+            assert!([struck.uid, Uid::ROOT].contains(&session.uid), "{target} is of {:?}", struck.uid);
             let orphan = matches!(self.engine.standing(struck), Standing::Orphan { .. });
             assert!(orphan || !struck.is_agent(), "{target} is an agent, and not left behind");
             for below in self.engine.table.below(*target, |_| true) {
@@ -366,7 +386,7 @@ impl World {
             .map(|(process, (ppid, image))| ScannedProcess {
                 process: *process,
                 ppid: *ppid,
-                uid: USER,
+                uid: self.user_of(*process),
                 comm: "comm".into(),
                 image: image.clone(),
                 zombie: false,

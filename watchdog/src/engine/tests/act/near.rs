@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::config::{Reaction, Reactions, Size};
-use crate::engine::id::Pid;
-use crate::engine::input::{Exec, KernelEvent};
-use crate::engine::tests::world::image;
 
+const SUDO: &[&str] = &["/usr/bin/sudo", "apt-get", "-y", "upgrade"];
 const BASH: &[&str] = &["/bin/bash", "-c", "claude -p x; make"];
 
 #[test]
@@ -65,22 +63,79 @@ fn the_agent_that_is_over_its_limit_loses_its_tools_and_an_agent_below_them_noth
 
 #[test]
 fn what_became_another_users_is_not_ones_own_to_end() {
-    let (mut world, chain) = reaped();
+    let mut world = reporting();
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
     let [npm, sh, node] = chain;
+    world.stubborn.extend(chain);
+    let session = SessionId(world.session(agent).id);
+    ask(&mut world, USER, What::End(session)).unwrap();
     // One executes a program of root's, and another forks one, while they have the time to end.
-    let becomes_roots = |world: &mut World, process: ProcessId, parent: ProcessId| {
-        let lineage = world.tracked[&process];
-        let image = image("/usr/bin/sudo", &["sudo", "true"]);
-        let exec = Exec { at: world.now, process, lineage, uid: ROOT, ppid: parent.pid, comm: "sudo".into(), image };
-        world.tell(Input::Kernel(KernelEvent::Exec(exec)));
-    };
-    becomes_roots(&mut world, node, sh);
+    world.belongs_to(node, ROOT);
+    world.exec(node, SUDO[0], SUDO);
     let forked = world.fork(npm);
-    becomes_roots(&mut world, forked, npm);
+    world.belongs_to(forked, ROOT);
+    world.exec(forked, SUDO[0], SUDO);
     world.wait(30 * SECOND);
-    assert!(all_dead(&world, &[npm, sh]));
+    assert!(all_dead(&world, &[npm, sh, agent]));
     assert!(!all_dead(&world, &[node]) && !all_dead(&world, &[forked]), "{:#?}", receipts(&world));
-    assert_ne!(forked.pid, Pid(0));
+    ask(&mut world, ROOT, What::End(session)).unwrap();
+    world.wait(30 * SECOND);
+    assert!(all_dead(&world, &[node, forked]), "{:#?}", receipts(&world));
+}
+
+/// `bash -c "sudo apt-get upgrade"`, as far as sudo's child; 900 MiB.
+fn upgrade(world: &mut World, agent: ProcessId) -> [ProcessId; 3] {
+    let bash = world.spawn(agent, &["/bin/bash", "-c", "sudo apt-get -y upgrade"]);
+    let sudo = world.spawn(bash, SUDO);
+    // sudo(8) becomes root without executing anything.
+    let apt = world.fork(sudo);
+    world.belongs_to(apt, ROOT);
+    world.exec(apt, "/usr/bin/apt-get", &["apt-get", "-y", "upgrade"]);
+    world.memory(apt, Bytes::from_mib(900));
+    [bash, sudo, apt]
+}
+
+#[test]
+fn what_runs_with_more_rights_than_its_session_is_neither_policys_to_end_nor_what_waits_for_it() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let (upgrade, server) = (upgrade(&mut world, agent), server(&mut world, agent));
+    world.kill(agent);
+    world.wait(MINUTE);
+    assert!(all_dead(&world, &server), "{:#?}", receipts(&world));
+    assert_eq!(ask(&mut world, USER, What::Reap(Vec::new())), Ok(()));
+    world.wait(MINUTE);
+    assert!(upgrade.iter().all(|process| !all_dead(&world, &[*process])), "{:#?}", receipts(&world));
+    let unknown = &world.open(FindingKind::Orphan)[0].evidence["processes"];
+    let apt = unknown.as_array().unwrap().iter().find(|process| process["pid"] == upgrade[2].pid.0).unwrap();
+    assert_eq!(apt["because"], "runs as uid 0, and its session as uid 1000");
+}
+
+#[test]
+fn nor_an_emergencys_though_it_be_the_largest_and_only_forked() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let upgrade = upgrade(&mut world, agent);
+    let hook = world.fork(upgrade[2]);
+    world.memory(hook, Bytes::from_mib(2_000));
+    world.host_is(memory(16_384, 500));
+    world.wait(MINUTE);
+    assert!(world.blows.is_empty(), "{:#?}", receipts(&world));
+}
+
+#[test]
+fn roots_agents_leave_nothing_that_root_could_not_end() {
+    let mut world = acting(|_| {});
+    world.user = ROOT;
+    let agent = world.claude();
+    let server = server(&mut world, agent);
+    let dropped = world.fork(server[2]);
+    world.belongs_to(dropped, Uid(33));
+    world.exec(dropped, "/usr/bin/node", &["node", "worker.js"]);
+    world.kill(agent);
+    world.wait(2 * MINUTE);
+    assert!(all_dead(&world, &[server[0], server[1], server[2], dropped]), "{:#?}", receipts(&world));
 }
 
 #[test]
