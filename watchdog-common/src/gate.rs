@@ -22,12 +22,13 @@ pub struct Gated {
     pub told: u64,
     /// As many processes may live; 0 for no bound.
     pub max_processes: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// tgid of the session's root.
+    pub root: u32,
 }
 
 /// Whom the program `recount` counts: living processes of the session with this root that are counted elsewhere, or
-/// nowhere, are counted there from now on, and so are those that were counted under the number before.
+/// nowhere, are counted there from now on, and so are those that were counted under the number before, and those of
+/// sessions that were started by somebody who is counted there, and have no number of their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated::bpf_send_signal, macros::lsm, programs::LsmContext};
 use watchdog_common::{
-    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, LineageFlags, RecordKind, Tracked,
+    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, Lineage, LineageFlags, RecordKind, Tracked,
     name_hash_step, same_start,
 };
 
@@ -16,7 +16,7 @@ use crate::{
     emit,
     iter::TaskIterator,
     lifecycle::tracked,
-    maps::{DENIED, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT},
+    maps::{DENIED, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, TRACKED},
     task::{self, PATH_PART, Task},
 };
 
@@ -129,7 +129,7 @@ pub fn lsm_trial(ctx: LsmContext) -> i32 {
 
 /// A task iterator, as [`sample`](crate::iter): counts living processes of one session where [`RECOUNT`] says, and writes a
 /// byte for each that was not counted there yet. Userspace reads it until nothing comes: a child that is being forked
-/// meanwhile may still get its parent's old number.
+/// meanwhile may still get its parent's old number, and who belongs there by somebody else is found after that one.
 ///
 /// Cost: 0.05 µs for each thread of the host, as the sampler.
 #[unsafe(no_mangle)]
@@ -146,7 +146,7 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
     let of_session = lineage.root == wanted.root && same_start(lineage.root_start, wanted.root_start);
     let counted_before = wanted.before != 0 && entry.counted == wanted.before;
     // Who is on the way out is taken off where it was counted, or was already.
-    if !(of_session || counted_before) || lineage.flags & LineageFlags::WITNESS != 0 || task.process().is_dead() {
+    if !(of_session || counted_before || is_inside(task.tgid(), entry, wanted.number)) || lineage.flags & LineageFlags::WITNESS != 0 || task.process().is_dead() {
         return 0;
     }
     if entry.counted != wanted.number {
@@ -156,6 +156,20 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
         iterator.write(&1u8);
     }
     0
+}
+
+/// Whether a process belongs to a session without a number of its own that was started by somebody who is counted under this
+/// one: its root goes by who started it, and everybody else by the root, once that is counted. Two look-ups at most.
+#[inline(always)]
+fn is_inside(tgid: u32, entry: &Tracked, number: u32) -> bool {
+    let Lineage { root, root_start, parent, parent_start, .. } = entry.lineage;
+    let (by, start) = if root == tgid { (parent, parent_start) } else { (root, root_start) };
+    if number == 0 || root == tgid && session(entry.counted).is_some_and(|own| own.root == tgid) {
+        return false;
+    }
+    // SAFETY: the verifier knows that the pointer is a map value, of which two words are read that no program changes while
+    // userspace counts.
+    TRACKED.get_ptr(by).is_some_and(|by| unsafe { (*by).counted == number && same_start((*by).start, start) })
 }
 
 /// Whether the session of the running process has as many processes as it may; says so, if it was not said just now.

@@ -278,6 +278,36 @@ fn forks_of_an_inner_session_are_held_to_the_outer_ones_bound() {
 }
 
 #[test]
+fn a_session_takes_in_those_inside_it_however_deep_but_for_one_that_is_bound_itself() {
+    for bound_itself in [false, true] {
+        let mut scene = Scene::new();
+        let (mut outer, inner) = agent_with_an_inner_one();
+        outer.go();
+        assert_eq!(outer.hears(), "2");
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", inner.pid)).expect("children");
+        let children: Vec<ProcessId> =
+            children.split_whitespace().map(|child| identity(child.parse().expect("a pid"))).collect();
+        let [member, innermost] = children[..] else { panic!("{children:?}") };
+        for (process, lineage) in [
+            (innermost, Lineage { parent: Some(inner), ..root(innermost) }),
+            (member, Lineage { root: inner, parent: Some(inner), depth: 1, ..root(inner) }),
+            (inner, Lineage { parent: Some(outer.process), ..root(inner) }),
+        ] {
+            assert_eq!(scene.tracer.track(process, &lineage).expect("track"), Placed::Alive);
+        }
+        if bound_itself {
+            scene.tracer.bound(innermost, Some(5)).expect("bound");
+        }
+        scene.track(outer.process);
+        scene.tracer.bound(outer.process, Some(9)).expect("bound");
+        assert_eq!(scene.live(outer.process), if bound_itself { 3 } else { 4 });
+        if bound_itself {
+            assert_eq!(scene.live(innermost), 1);
+        }
+    }
+}
+
+#[test]
 fn an_inner_session_that_is_found_late_is_counted_with_its_members() {
     let mut scene = Scene::new();
     let (mut outer, inner) = agent_with_an_inner_one();
