@@ -183,15 +183,7 @@ impl Step<'_> {
         if !adopted && launcher.is_none() {
             return;
         }
-        let (mut open, mut heirs) = (known.children.clone(), Vec::new());
-        while let Some(child) = open.pop().and_then(|child| table.get(child)) {
-            if child.alive() {
-                heirs.push(child.id);
-            } else if !child.is_agent() {
-                open.extend(child.children.iter().copied());
-            }
-        }
-        for heir in heirs {
+        for heir in table.heirs(dead, |between| !between.is_agent()) {
             if let Some(known) = self.engine.table.get_mut(heir).filter(|_| adopted) {
                 known.adopted = true;
                 self.effect(Effect::Remember(GateRecord::Adopted(heir)));

@@ -77,8 +77,8 @@ impl Step<'_> {
     /// A process is dead: where its children belong nobody can read from /proc any more.
     pub(super) fn remember_children(&mut self, dead: ProcessId) {
         let engine = &*self.engine;
-        let Some(dead) = engine.table.get(dead) else { return };
-        let parted: Vec<GateRecord> = dead.children.iter().filter_map(|child| engine.place_record(*child)).collect();
+        let heirs = engine.table.heirs(dead, |_| true);
+        let parted: Vec<GateRecord> = heirs.into_iter().filter_map(|heir| engine.place_record(heir)).collect();
         parted.into_iter().for_each(|record| self.effect(Effect::Remember(record)));
     }
 
@@ -109,14 +109,15 @@ impl Engine {
         Some(GateRecord::SessionBegan { root: known.root, profile: known.profile.clone(), uid: known.uid })
     }
 
-    /// Where a living process belongs whose parent is dead. A session's root is an agent by what it runs.
+    /// Where a living process belongs whose parent is dead: below the nearest that lives, which may be meant to stay. A session's
+    /// root is an agent by what it runs.
     fn place_record(&self, process: ProcessId) -> Option<GateRecord> {
         let known = self.table.alive(process)?;
         let root = self.sessions.get(known.session)?.root;
         let parted = known.parent.is_none_or(|parent| self.table.alive(parent).is_none());
         let place = Lineage {
             root,
-            parent: known.forked_by,
+            parent: self.table.above(process).find(|above| above.alive()).map(|above| above.id).or(known.forked_by),
             depth: known.depth,
             provisional: false,
             forked: known.forked,

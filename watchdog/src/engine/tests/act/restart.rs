@@ -247,6 +247,25 @@ fn who_was_started_to_stay_is_left_alone_after_a_restart_too(#[case] launcher: &
 }
 
 #[test]
+fn what_stands_below_one_who_is_meant_to_stay_still_does_whoever_died_in_between() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let screen = world.spawn(agent, &["/usr/bin/SCREEN", "-dmS", "x"]);
+    let zsh = world.spawn(screen, &["/usr/bin/zsh"]);
+    let (subshell, other) = (world.fork(zsh), world.fork(zsh));
+    let job = world.spawn(subshell, &["/usr/bin/make"]);
+    let (inner, orphan) = (world.fork(other), world.spawn(agent, &["/usr/bin/gcc"]));
+    let daemon = world.spawn(inner, &["/usr/bin/rsync"]);
+    for dead in [subshell, inner, other, zsh, agent] {
+        world.kill(dead);
+    }
+    restart_seeing(&mut world, Vec::new(), true, false);
+    world.wait(2 * MINUTE);
+    assert!(all_dead(&world, &[orphan]), "{:#?}", receipts(&world));
+    assert!([screen, job, daemon].iter().all(|kept| !all_dead(&world, &[*kept])), "{:#?}", receipts(&world));
+}
+
+#[test]
 fn who_was_not_told_to_end_is_not_killed_by_the_next_daemon() {
     let (mut world, [npm, sh, node]) = reaped();
     let mut records = written(&world);
