@@ -1,12 +1,13 @@
 //! Keep-evidence: what says that a process is meant to stay, what leaves it open, and what says nothing.
 //!
-//! Terminal, age, CPU time, comm or equal arguments alone prove nothing, neither guilt nor innocence.
+//! A terminal that others share, age, CPU time, comm or equal arguments alone prove nothing, neither guilt nor innocence.
 
-use super::Step;
 use super::classify;
 use super::id::{ProcessId, Uid};
 use super::input::{Inspection, Stdin};
 use super::process::{Launcher, Process, Verdict};
+use super::standing::Standing;
+use super::{Engine, Step};
 use crate::api::ProcessKind;
 use crate::config::Orphans;
 
@@ -16,6 +17,10 @@ struct Context<'a> {
     configured: &'a Orphans,
     /// The agent itself ignores SIGHUP, so that its helpers inherited that; `None` when nobody has looked.
     agent_ignores_hup: Option<bool>,
+    /// Its nearest agent is dead.
+    left_behind: bool,
+    /// It belongs to a browser that nothing drives.
+    persons_browser: bool,
     /// The session's user; `None` when it is root, who may end anybody.
     user: Option<Uid>,
     /// A process is an agent of another session, and alive.
@@ -89,8 +94,19 @@ fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
     if !process.forked && classify::browser_daemon(&process.image) {
         return Some("a browser's daemon, which later commands may look for".into());
     }
-    if process.launched_by == Some(Launcher::Setsid) {
-        return Some("started through setsid".into());
+    match process.launched_by {
+        Some(Launcher::Setsid) => return Some("started through setsid".into()),
+        Some(Launcher::Desktop) => return Some("opened on the desktop, as xdg-open does".into()),
+        Some(Launcher::Nohup) | None => {}
+    }
+    if context.persons_browser {
+        return Some("a browser that nothing drives: a person may".into());
+    }
+    if let Some(name) = classify::not_half_done(&process.image) {
+        return Some(format!("{name}, whose work must not be left half done"));
+    }
+    if !process.forked && classify::holds_containers(&process.image) {
+        return Some("takes the containers that it started with it".into());
     }
     let seen = process.inspection.as_deref()?;
     if seen.ignores_hup && context.agent_ignores_hup.is_none() && !process.is_agent() {
@@ -98,6 +114,11 @@ fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
     }
     if process.kind == ProcessKind::Browser {
         return None;
+    }
+    // The other end is held open: by the window in front of somebody, or a multiplexer. Of a living agent's commands, by it.
+    let serves = matches!(process.kind, ProcessKind::Tool | ProcessKind::Other);
+    if context.left_behind && serves && seen.tty && leads_own_session(process, seen) {
+        return Some("has a terminal of its own".into());
     }
     seen.listens.first().map(|address| format!("listens on {address}"))
 }
@@ -109,6 +130,23 @@ fn works_in_a_removed_directory(process: &Process) -> bool {
 
 fn leads_own_session(process: &Process, seen: &Inspection) -> bool {
     seen.sid == process.id.pid.0
+}
+
+impl Engine {
+    /// It is, or belongs to, a browser that neither its own arguments nor a server above it say to be driven by a program.
+    fn is_persons_browser(&self, process: &Process) -> bool {
+        let mut driven = !classify::persons_browser(&process.image);
+        if process.kind != ProcessKind::Browser || driven {
+            return false;
+        }
+        for above in self.table.above(process.id) {
+            match above.kind {
+                ProcessKind::Browser => driven |= !classify::persons_browser(&above.image),
+                kind => return !driven && kind != ProcessKind::McpServer,
+            }
+        }
+        !driven
+    }
 }
 
 impl Step<'_> {
@@ -131,6 +169,8 @@ impl Step<'_> {
             agent_ignores_hup: session
                 .and_then(|session| session.ignores_hup)
                 .or_else(|| root?.inspection.as_deref().map(|seen| seen.ignores_hup)),
+            left_behind: matches!(engine.standing(known), Standing::Orphan { .. }),
+            persons_browser: engine.is_persons_browser(known),
             user: session.map(|session| session.uid).filter(|user| *user != Uid::ROOT),
             other_agent: &other_agent,
         };
@@ -138,6 +178,9 @@ impl Step<'_> {
         if let Some(known) = self.engine.table.get_mut(process)
             && known.verdict != verdict
         {
+            if verdict == Verdict::Clear {
+                known.cleared = Some(self.now);
+            }
             known.verdict = verdict;
             self.engine.orphans.changed();
         }

@@ -55,6 +55,8 @@ pub(super) struct Process {
     pub(super) adopted: bool,
     /// What speaks for and against keeping it, as of its last exec or inspection.
     pub(super) verdict: Verdict,
+    /// When what spoke for keeping it went away.
+    pub(super) cleared: Option<BootTime>,
     pub(super) life: Life,
 }
 
@@ -91,6 +93,8 @@ pub enum Launcher {
     Nohup,
     /// setsid(1).
     Setsid,
+    /// xdg-open(1) and its like: what they open is in front of a person.
+    Desktop,
 }
 
 /// What is known of the pages that a process shares with others.
@@ -116,6 +120,7 @@ impl Launcher {
         match image.path.rsplit('/').next() {
             Some("nohup") => Some(Self::Nohup),
             Some("setsid") => Some(Self::Setsid),
+            Some(name) if classify::opens_for_desktop(name) => Some(Self::Desktop),
             _ => None,
         }
     }
@@ -150,6 +155,7 @@ impl Process {
             inspection: None,
             adopted: false,
             verdict: Verdict::Clear,
+            cleared: None,
             life: Life::Alive,
         }
     }

@@ -9,7 +9,8 @@ use crate::api::{ActionKind, FindingKind};
 use crate::config::Reaction;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::finding::{Finding, Proposal};
-use crate::engine::id::{FindingId, ProcessId};
+use crate::engine::id::{BootTime, FindingId, ProcessId};
+use crate::engine::process::Process;
 use crate::engine::{Engine, Step};
 
 /// The span that `max_kills_per_minute` is about.
@@ -39,6 +40,14 @@ impl Engine {
         let profile = session.and_then(|session| self.config.profile(&session.profile));
         let own = profile.and_then(|profile| profile.actions.about(kind));
         own.or_else(|| self.config.actions.about.about(kind)).unwrap_or(Reaction::Report)
+    }
+
+    /// Whether an orphan has had its grace: since its agents died, the last of them, and since anything spoke for it.
+    fn had_its_grace(&self, id: ProcessId, now: BootTime) -> bool {
+        let agents = self.table.above(id).filter(|above| above.is_agent());
+        let died = agents.filter_map(Process::died).map(|(at, _)| at);
+        let last = died.chain(self.table.get(id).and_then(|process| process.cleared)).max();
+        last.is_none_or(|at| now.since(at) >= self.config.orphans.grace)
     }
 
     /// The processes that a finding is about, and on what grounds they would be touched.
@@ -106,7 +115,12 @@ impl Step<'_> {
         let engine = &*self.engine;
         let Some(finding) = engine.findings.get(id) else { return };
         let reaction = engine.reaction(finding);
-        let (candidates, grounds) = engine.candidates(finding);
+        let (mut candidates, grounds) = engine.candidates(finding);
+        if finding.seen.key.kind == FindingKind::Orphan {
+            // What is below one goes with it.
+            let ripe = |id: ProcessId| engine.had_its_grace(id, self.now);
+            candidates.retain(|top| ripe(*top) && engine.table.living_below(*top).all(|below| ripe(below.id)));
+        }
         if reaction == Reaction::Terminate && self.room_for_kills() == 0 {
             self.pause(candidates.len());
             return;

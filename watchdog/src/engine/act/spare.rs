@@ -4,6 +4,7 @@ use super::Grounds;
 use crate::api::ProcessKind;
 use crate::engine::Engine;
 use crate::engine::id::{Pid, ProcessId, SessionId, Uid};
+use crate::engine::input::Stdin;
 use crate::engine::process::{Process, Verdict};
 use crate::engine::standing::Standing;
 
@@ -93,8 +94,11 @@ impl Engine {
 
     /// An agent that was left behind by another may have a person in front of it.
     fn at_a_terminal(&self, process: &Process) -> Option<String> {
-        let watched = |process: &Process| {
-            process.kind == ProcessKind::Agent && process.inspection.as_deref().is_none_or(|seen| seen.tty)
+        let watched = |process: &Process| match (process.kind, process.inspection.as_deref()) {
+            (ProcessKind::Agent, seen) => seen.is_none_or(|seen| seen.tty),
+            // Behind a wrapper that was taken for the agent stands the agent itself; a subagent is talked to through a pipe.
+            (ProcessKind::Subagent, Some(seen)) => seen.tty && seen.stdin == Stdin::Terminal,
+            _ => false,
         };
         let around = self.table.above(process.id).take_while(|above| above.alive());
         let mut all = std::iter::once(process).chain(around).chain(self.table.living_below(process.id));
@@ -116,8 +120,18 @@ impl Engine {
         if let Verdict::Unknown(because) = &process.verdict {
             return Some(format!("it is in doubt: {because}"));
         }
-        let above = self.table.above(process.id).take_while(|above| above.alive() && !above.is_agent());
+        let mut above = Vec::new();
+        for other in self.table.above(process.id).take_while(|above| above.alive()) {
+            // Of an agent that was left behind itself, and is in doubt, nothing is ended either.
+            if !other.is_agent() || matches!(self.standing(other), Standing::Orphan { .. }) {
+                above.push(other);
+            }
+            if other.is_agent() {
+                break;
+            }
+        }
         let doubtful = above
+            .into_iter()
             .chain(self.table.living_below(process.id))
             .find(|other| matches!(other.verdict, Verdict::Unknown(_)))?;
         Some(format!("with {} (pid {}), which is in doubt", doubtful.label(), doubtful.id.pid))

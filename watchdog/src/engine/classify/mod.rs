@@ -16,8 +16,8 @@ pub use identity::{Identity, identity, shell_command};
 pub(crate) use program::{AGENT_RUNTIMES, Program, Runtime};
 pub use redact::Redactor;
 pub use roles::{
-    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, lends_tools,
-    multiplexer, serves, starts_container, user_daemon,
+    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, holds_containers,
+    lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser, serves, starts_container, user_daemon,
 };
 
 use self::program::base_name;

@@ -1,6 +1,7 @@
 //! Roles that decide whether a process is meant to stay, from what was executed.
 
 use super::program::{Program, base_name};
+use super::wrapped::{self, Inner};
 use super::{Image, table};
 
 /// The agent program is used as a server of another program: `claude mcp serve`, `codex app-server`, `gemini --acp`.
@@ -139,6 +140,42 @@ pub fn starts_container(image: &Image) -> bool {
     let program = Program::of(image);
     runs_container(&program)
         && program.args.iter().find(|argument| matches!(**argument, "run" | "exec")).is_some_and(|verb| *verb == "run")
+}
+
+/// A container client that stays in the foreground of what it started, and stops it when it is told to end: `docker compose
+/// up`, `docker run` without `-i`. With `-i` it is a server's wire, and the container is of no use without it.
+#[must_use]
+pub fn holds_containers(image: &Image) -> bool {
+    let program = Program::of(image);
+    let composes = table::COMPOSE_CLIENTS.contains(&program.name())
+        || (table::CONTAINER_CLIENTS.contains(&program.name()) && program.args.contains(&"compose"));
+    let wire = matches!(wrapped::inner_of(&program), Some(Inner::Image { server: true, .. }) | None);
+    (composes && program.args.contains(&"up")) || (starts_container(image) && !wire)
+}
+
+/// A browser as a person uses it: nothing in what was executed says that a program drives it.
+#[must_use]
+pub fn persons_browser(image: &Image) -> bool {
+    let program = Program::of(image);
+    let name = |option: &str| option.split_once('=').map_or(option.len(), |(name, _)| name.len());
+    let drives = |option: &&str| table::AUTOMATION_OPTIONS.contains(&&option[..name(option)]);
+    table::PERSONS_BROWSERS.contains(&program.name())
+        && !image.truncated
+        && !table::BROWSER_DIRECTORIES.iter().any(|directory| program.path.contains(directory))
+        && !program.args.iter().any(drives)
+}
+
+/// A command of this name opens a file or an address in a desktop's program for it.
+#[must_use]
+pub fn opens_for_desktop(name: &str) -> bool {
+    table::DESKTOP_OPENERS.contains(&name)
+}
+
+/// The name of a program that changes something in steps of which half are worse than none.
+#[must_use]
+pub fn not_half_done(image: &Image) -> Option<&'static str> {
+    let program = Program::of(image);
+    table::NOT_HALF_DONE.iter().find(|known| **known == program.name()).copied()
 }
 
 pub(super) fn runs_container(program: &Program<'_>) -> bool {
@@ -310,6 +347,36 @@ mod tests {
     #[case("/usr/bin/npm", &["npm", "run", "docker"], false)]
     fn clients_of_container_engines_are_known(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
         assert_eq!(container_client(&image(path, argv)), expected);
+    }
+
+    #[rstest]
+    #[case::run("docker", &["docker", "run", "-p", "5432:5432", "postgres"], true)]
+    #[case::at_a_terminal("docker", &["docker", "run", "-it", "ubuntu"], true)]
+    #[case::server("docker", &["docker", "run", "-i", "--rm", "mcp/fetch"], false)]
+    #[case::exec("docker", &["docker", "exec", "db", "psql"], false)]
+    #[case::compose("docker", &["docker", "compose", "-f", "x.yml", "up", "--build"], true)]
+    #[case::compose_run("docker", &["docker", "compose", "logs", "-f"], false)]
+    #[case::plugin("docker-compose", &["/usr/libexec/docker/cli-plugins/docker-compose", "compose", "up"], true)]
+    #[case::lists("docker", &["docker", "ps"], false)]
+    fn clients_that_take_their_containers_with_them_are_known(
+        #[case] name: &str,
+        #[case] argv: &[&str],
+        #[case] expected: bool,
+    ) {
+        assert_eq!(holds_containers(&image(&format!("/usr/bin/{name}"), argv)), expected);
+    }
+
+    #[rstest]
+    #[case::opened("/opt/google/chrome/chrome", &["/opt/google/chrome/chrome", "https://x"], true)]
+    #[case::renderer("/opt/google/chrome/chrome", &["chrome", "--type=renderer"], true)]
+    #[case::firefox("/usr/lib/firefox/firefox", &["firefox", "-new-window", "https://x"], true)]
+    #[case::headless("/opt/google/chrome/chrome", &["chrome", "--headless=new"], false)]
+    #[case::own_profile("/opt/google/chrome/chrome", &["chrome", "--user-data-dir=/tmp/x"], false)]
+    #[case::juggler("/x/firefox", &["firefox", "-no-remote", "-juggler-pipe"], false)]
+    #[case::playwrights("/h/.cache/ms-playwright/chromium-1/chrome-linux/chrome", &["chrome"], false)]
+    #[case::driver("/usr/bin/chromedriver", &["chromedriver", "--port=9515"], false)]
+    fn a_persons_browser_is_one_that_nothing_drives(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
+        assert_eq!(persons_browser(&image(path, argv)), expected);
     }
 
     #[test]

@@ -46,6 +46,88 @@ pub(super) const BROWSER_SCRIPTS: &[&str] = &["cliDaemon.js", "agent-browser.js"
 /// Directories that hold nothing but browsers.
 pub(super) const BROWSER_DIRECTORIES: &[&str] = &["/ms-playwright/", "/.cache/puppeteer/", "/.cache/camoufox/"];
 
+/// Browsers that people use, by the names of their programs.
+pub(super) const PERSONS_BROWSERS: &[&str] = &[
+    "brave",
+    "brave-browser",
+    "chrome",
+    "chromium",
+    "chromium-browser",
+    "firefox",
+    "firefox-bin",
+    "firefox-esr",
+    "google-chrome",
+    "google-chrome-beta",
+    "google-chrome-stable",
+    "google-chrome-unstable",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+    "msedge",
+    "opera",
+    "vivaldi",
+    "vivaldi-bin",
+];
+
+/// Options of browsers that a program gives and no person does.
+pub(super) const AUTOMATION_OPTIONS: &[&str] = &[
+    "--enable-automation",
+    "--headless",
+    "-headless",
+    "--inspector-pipe",
+    "-juggler",
+    "-juggler-pipe",
+    "--marionette",
+    "-marionette",
+    "--no-first-run",
+    "--profile",
+    "-profile",
+    "--remote-debugging-pipe",
+    "--remote-debugging-port",
+    "--test-type",
+    "--user-data-dir",
+];
+
+/// Commands that open a file or an address in a desktop's program for it.
+pub(super) const DESKTOP_OPENERS: &[&str] = &[
+    "exo-open",
+    "gio",
+    "gnome-open",
+    "gtk-launch",
+    "kde-open",
+    "kde-open5",
+    "kde-open6",
+    "sensible-browser",
+    "www-browser",
+    "x-www-browser",
+    "xdg-open",
+];
+
+/// Programs that change something in steps of which half are worse than none.
+pub(super) const NOT_HALF_DONE: &[&str] = &[
+    "apk",
+    "apt",
+    "apt-get",
+    "cryptsetup",
+    "dnf",
+    "dpkg",
+    "fsck",
+    "mysqldump",
+    "pacman",
+    "pg_dump",
+    "pg_restore",
+    "pg_upgrade",
+    "pulumi",
+    "resize2fs",
+    "rpm",
+    "terraform",
+    "terragrunt",
+    "tofu",
+    "unattended-upgrade",
+    "update-initramfs",
+    "yum",
+    "zypper",
+];
+
 /// Language servers whose names do not say so.
 pub(super) const LANGUAGE_SERVERS: &[&str] = &[
     "bsl-language-server.jar",
@@ -421,10 +503,14 @@ pub(super) const USER_DAEMONS: &[(&str, &str)] = &[
     ("scdaemon", "GnuPG"),
     ("slirp4netns", "podman's network"),
     ("pasta", "podman's network"),
+    ("pasta.avx2", "podman's network"),
     ("ssh-agent", "ssh-agent"),
     ("windsurf", "the user's editor"),
     ("wireplumber", "PipeWire"),
+    ("wl-copy", "the clipboard"),
+    ("xclip", "the clipboard"),
     ("xdg-desktop-portal", "the desktop portal"),
+    ("xsel", "the clipboard"),
     ("zed-editor", "the user's editor"),
 ];
 
@@ -442,6 +528,9 @@ pub(super) const MULTIPLEXERS: &[(&str, &str)] = &[
 
 /// Clients of container engines.
 pub(super) const CONTAINER_CLIENTS: &[&str] = &["docker", "finch", "nerdctl", "podman"];
+
+/// Those that start several at once.
+pub(super) const COMPOSE_CLIENTS: &[&str] = &["docker-compose", "podman-compose"];
 
 /// Crash handlers: they end when the last process that they watch has ended.
 pub(super) const CRASH_HANDLERS: &[&str] = &["chrome_crashpad_handler", "crashpad_handler"];

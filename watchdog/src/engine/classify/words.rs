@@ -38,6 +38,7 @@ const NAMED: &[&str] = &[
     "run",
     "run-driver",
     "uvx",
+    "up",
     "x",
 ];
 
@@ -51,6 +52,7 @@ static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     words.extend(table::PACKAGE_RUNNER_VERBS.iter().flat_map(|(_, verbs)| *verbs));
     let forms = table::AGENT_SERVERS.iter().chain(table::AGENT_DAEMONS).flat_map(|(_, forms)| *forms);
     words.extend(forms.copied().flatten());
+    words.extend(table::AUTOMATION_OPTIONS);
     words.insert(table::CODEX_MANAGED_DAEMON);
     words
 });

@@ -235,7 +235,7 @@ fn a_session_of_its_own_and_a_listening_socket_together_are_evidence() {
         listening(seen);
     });
     world.shows(dev, listening);
-    world.shows(loner, |seen| seen.sid = loner.pid.0);
+    world.shows(loner, |seen| (seen.sid, seen.tty) = (loner.pid.0, false));
     world.kill(agent);
     world.wait(Duration::from_secs(40));
 

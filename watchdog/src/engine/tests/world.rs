@@ -329,6 +329,10 @@ impl World {
             assert!([struck.uid, Uid::ROOT].contains(&session.uid), "{target} is of {:?}", struck.uid);
             let orphan = matches!(self.engine.standing(struck), Standing::Orphan { .. });
             assert!(orphan || !struck.is_agent(), "{target} is an agent, and not left behind");
+            let above = self.engine.table.above(*target).take_while(|above| above.alive());
+            let agent = above.into_iter().find(|above| above.is_agent()).filter(|_| orphan);
+            let doubtful = agent.filter(|agent| matches!(agent.verdict, Verdict::Unknown(_)));
+            assert!(doubtful.is_none(), "{target} is run by {:?}, in doubt", doubtful.map(|agent| agent.id));
             for below in self.engine.table.below(*target, |_| true) {
                 let Some(below) = self.engine.table.alive(below) else { continue };
                 assert!(orphan || !below.is_agent(), "below {target} runs the agent {}", below.id);

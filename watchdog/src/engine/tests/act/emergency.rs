@@ -90,6 +90,17 @@ fn a_small_young_tool_is_not_ended_in_the_stead_of_the_one_that_fills_the_memory
 }
 
 #[test]
+fn a_command_in_a_terminal_that_its_living_agent_gave_it_is_a_tool_like_others() {
+    let mut world = acting(|_| {});
+    let agent = world.claude();
+    let tool = tool(&mut world, agent, 3_000);
+    world.shows(tool, |seen| (seen.sid, seen.tty) = (tool.pid.0, true));
+    short(&mut world);
+    world.wait(SECOND);
+    assert!(all_dead(&world, &[tool]), "{:#?}", receipts(&world));
+}
+
+#[test]
 fn swap_counts_as_memory() {
     let mut world = acting(|_| {});
     let agent = world.claude();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{Reaction, Reactions, Size};
+use crate::engine::input::Stdin;
 
 const SUDO: &[&str] = &["/usr/bin/sudo", "apt-get", "-y", "upgrade"];
 const BASH: &[&str] = &["/bin/bash", "-c", "claude -p x; make"];
@@ -158,4 +159,77 @@ fn the_bound_holds_for_what_targets_fork_too_and_holding_back_is_not_having_noth
         _ => false,
     };
     assert_eq!(world.journal.iter().filter(wrong).count(), 0);
+}
+
+#[test]
+fn the_helpers_of_an_agent_in_doubt_are_left_to_it() {
+    let mut world = acting(|_| {});
+    let outer = world.claude();
+    let own = server(&mut world, outer);
+    let bash = world.spawn(outer, &["/bin/bash", "-c", "setsid claude -p x &"]);
+    let inner = world.fork(bash);
+    world.exec(inner, "/usr/bin/setsid", &["setsid", "claude", "-p", "x"]);
+    world.exec(inner, "/home/u/.local/bin/claude", &["claude", "-p", "x"]);
+    world.shows(inner, |seen| seen.tty = false);
+    let theirs = server(&mut world, inner);
+    world.kill(bash);
+    world.kill(outer);
+    world.wait(2 * MINUTE);
+    assert!(all_dead(&world, &own), "{:#?}", receipts(&world));
+    reap(&mut world, &[]).unwrap();
+    world.host_is(memory(16_384, 500));
+    world.wait(MINUTE);
+    let left = theirs.iter().chain([&inner]);
+    assert!(left.clone().all(|process| !all_dead(&world, &[*process])), "{:#?}", receipts(&world));
+}
+
+#[test]
+fn who_loses_what_spoke_for_it_has_a_grace_from_then_on() {
+    let mut world = acting(|_| {});
+    let (first, second) = (world.claude(), world.claude());
+    let (gone, shared) = (server(&mut world, first), server(&mut world, first));
+    world.shows(shared[2], |seen| seen.stdin = Stdin::Peer(vec![second]));
+    world.kill(first);
+    world.wait(2 * MINUTE);
+    assert!(all_dead(&world, &gone) && !all_dead(&world, &[shared[0]]), "{:#?}", receipts(&world));
+    world.kill(second);
+    world.wait(25 * SECOND);
+    assert!(!all_dead(&world, &[shared[2]]), "{:#?}", receipts(&world));
+    world.wait(20 * SECOND);
+    assert!(all_dead(&world, &shared), "{:#?}", receipts(&world));
+}
+
+#[test]
+fn what_an_agent_leaves_that_was_left_behind_itself_has_its_own_grace() {
+    let mut world = acting(|_| {});
+    let outer = world.claude();
+    let bash = world.spawn(outer, &["/bin/bash"]);
+    let inner = world.spawn(bash, &["/home/u/.local/bin/claude"]);
+    let theirs = server(&mut world, inner);
+    // Somebody sits in front of it.
+    world.kill(outer);
+    world.wait(2 * MINUTE);
+    assert!(!all_dead(&world, &[theirs[2]]), "{:#?}", receipts(&world));
+    world.kill(inner);
+    world.wait(25 * SECOND);
+    assert!(!all_dead(&world, &[theirs[2]]), "{:#?}", receipts(&world));
+    world.wait(20 * SECOND);
+    assert!(all_dead(&world, &theirs), "{:#?}", receipts(&world));
+}
+
+#[test]
+fn an_agent_behind_a_wrapper_that_died_is_left_to_who_sits_in_front_of_it() {
+    for stdin in [Stdin::Terminal, Stdin::Closed] {
+        let mut world = acting(|_| {});
+        let wrapper = world.agent("/home/u/.volta/bin/claude");
+        let agent = world.spawn(wrapper, &["/home/u/.volta/tools/image/claude", "claude"]);
+        world.exec(agent, "/home/u/.local/bin/claude", &["claude"]);
+        let watched = stdin == Stdin::Terminal;
+        world.shows(agent, |seen| seen.stdin = stdin);
+        let server = server(&mut world, agent);
+        world.kill(wrapper);
+        world.wait(2 * MINUTE);
+        let all = [agent, server[0], server[1], server[2]];
+        assert_eq!(all.iter().all(|process| !all_dead(&world, &[*process])), watched, "{:#?}", receipts(&world));
+    }
 }

@@ -109,6 +109,92 @@ fn a_screen_server_is_kept() {
     assert_eq!(world.row(shell).state, ProcessState::Running);
 }
 
+/// What was opened in front of a person, holds what others use, or must not be cut short is reported, and nothing more, with the
+/// shell that waits for it.
+#[rstest]
+#[case::browser(&["/opt/google/chrome/chrome", "https://example.org"])]
+#[case::containers(&["/usr/bin/docker", "compose", "-f", "dev.yml", "up"])]
+#[case::database(&["/usr/bin/docker", "run", "-p", "5432:5432", "postgres"])]
+#[case::infrastructure(&["/usr/bin/terraform", "apply", "-auto-approve"])]
+#[case::packages(&["/usr/bin/dpkg", "--configure", "-a"])]
+fn what_a_person_may_need_is_in_doubt(#[case] argv: &[&str]) {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let bash = shell(&mut world, agent, "x");
+    let needed = world.spawn(bash, argv);
+    let part = world.fork(needed);
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    assert_one_group(&world, agent, &[bash, needed, part]);
+    for process in [bash, needed, part] {
+        assert_eq!(verdict(&world, process), "unknown");
+    }
+    assert_eq!(proposal(&world), "report");
+}
+
+/// The same browser and the same client where a program is at the other end.
+#[rstest]
+#[case::driven(&["/opt/google/chrome/chrome", "--headless", "--remote-debugging-port=0"])]
+#[case::wired(&["/usr/bin/docker", "run", "-i", "--rm", "mcp/fetch"])]
+fn what_a_program_drives_is_a_helper(#[case] argv: &[&str]) {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let driven = world.spawn(agent, argv);
+    let part = world.fork(driven);
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    assert_one_group(&world, agent, &[driven, part]);
+    assert_eq!(proposal(&world), "terminate");
+}
+
+/// Without an option too, where a server started it.
+#[test]
+fn a_browser_that_a_server_started_is_driven_by_it() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let chain = npx(&mut world, agent, "@playwright/mcp", "playwright-mcp");
+    let chrome = world.spawn(chain[2], &["/opt/google/chrome/chrome"]);
+    let renderer = world.spawn(chrome, &["/opt/google/chrome/chrome", "--type=renderer"]);
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    for process in [chrome, renderer] {
+        assert_eq!(verdict(&world, process), "clear");
+    }
+}
+
+/// What a command opened on the desktop is a person's, also when the command has ended.
+#[test]
+fn what_was_opened_on_the_desktop_is_in_doubt() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let opener = world.spawn(agent, &["/usr/bin/xdg-open", "report.pdf"]);
+    let viewer = world.spawn(opener, &["/usr/bin/evince", "report.pdf"]);
+    world.end(opener, ExitStatus::Code(0));
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    assert_eq!(verdict(&world, viewer), "unknown");
+    assert_eq!(proposal(&world), "report");
+}
+
+/// A terminal of its own that is still open has somebody at its other end. Of a living agent's commands, the agent.
+#[test]
+fn a_window_with_a_shell_in_it_is_in_doubt() {
+    let mut world = World::new();
+    let agent = claude(&mut world);
+    let window = world.spawn(agent, &["/usr/bin/alacritty"]);
+    let zsh = world.spawn(window, &["/usr/bin/zsh"]);
+    world.shows(zsh, |seen| (seen.sid, seen.tty) = (zsh.pid.0, true));
+    world.kill(agent);
+    world.wait(Duration::from_secs(60));
+
+    assert_eq!((verdict(&world, zsh), verdict(&world, window)), ("unknown".into(), "unknown".into()));
+    assert_eq!(proposal(&world), "report");
+}
+
 /// T08: the daemon of the agent view, started from a session, and the sessions that it holds.
 #[test]
 fn an_agent_daemon_outlives_the_session_that_started_it() {
