@@ -9,6 +9,8 @@ use std::io::Read;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::lsm::LsmLinkId;
+use procfs::ProcResult;
+use procfs::process::Task;
 use watchdog_common::{Gated, Recount};
 use zerocopy::IntoBytes;
 
@@ -92,8 +94,8 @@ impl Tracer {
     /// already started is counted too, sessions inside it included that are not bound themselves. Once more for the same root
     /// replaces the bound.
     ///
-    /// The root is [tracked](Self::track) before. Takes two looks at all threads of the host, and one more for each session inside
-    /// one inside of it.
+    /// The root is [tracked](Self::track) before. Takes a look at all threads of the host for a root that has no child yet, as one
+    /// that is launched; else two, and one more for each session inside one inside of it.
     ///
     /// # Errors
     /// When the kernel cannot count, or there is no room; or when it refuses to attach the program that refuses: the
@@ -225,7 +227,8 @@ impl Tracer {
             read_iterator(&mut self.ebpf, "recount")?
                 .read_to_end(&mut found)
                 .map_err(|error| KernelError::Iterator("recount", error))?;
-            if found.is_empty() {
+            // What is being forked is its forker's child before it is told of, and gets the old number at worst.
+            if found.is_empty() || found.len() == 1 && is_childless(root) {
                 break;
             }
         }
@@ -238,6 +241,14 @@ impl Tracer {
         self.gate.forks = toggle(&mut self.ebpf, FORKS, link, bounded && self.features.lsm.is_ok())?;
         Ok(())
     }
+}
+
+/// Whether no thread of a process has a child, which is certain to be so only if it says so.
+fn is_childless(process: ProcessId) -> bool {
+    let threads = procfs::process::Process::new(process.pid.0.cast_signed()).and_then(|found| found.tasks());
+    let has_none =
+        |thread: ProcResult<Task>| thread.and_then(|thread| thread.children()).is_ok_and(|all| all.is_empty());
+    threads.is_ok_and(|mut threads| threads.all(has_none))
 }
 
 /// Attaches or detaches a program, unless that is done already.
