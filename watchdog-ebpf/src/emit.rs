@@ -8,8 +8,8 @@ use aya_ebpf::{
     maps::RingBuf,
 };
 use watchdog_common::{
-    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, Header, LossCause, MemoryStepRecord, NOTICE_INTERVAL_NANOS,
-    OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
+    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, Header, LossCause,
+    MemoryStepRecord, NOTICE_INTERVAL_NANOS, OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
 };
 
 use crate::{

@@ -146,7 +146,10 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
     let of_session = lineage.root == wanted.root && same_start(lineage.root_start, wanted.root_start);
     let counted_before = wanted.before != 0 && entry.counted == wanted.before;
     // Who is on the way out is taken off where it was counted, or was already.
-    if !(of_session || counted_before || is_inside(task.tgid(), entry, wanted.number)) || lineage.flags & LineageFlags::WITNESS != 0 || task.process().is_dead() {
+    if !(of_session || counted_before || is_inside(task.tgid(), entry, wanted.number))
+        || lineage.flags & LineageFlags::WITNESS != 0
+        || task.process().is_dead()
+    {
         return 0;
     }
     if entry.counted != wanted.number {
