@@ -16,12 +16,23 @@ const WAKING: Duration = Duration::from_secs(30);
 pub(super) struct Awake {
     ticked: Option<BootTime>,
     woke: Option<BootTime>,
+    /// How long the host slept, until it is told.
+    untold: Option<Duration>,
 }
 
 impl Awake {
     /// The host has not been awake for long.
     pub(super) fn is_waking(&self, now: BootTime) -> bool {
         self.woke.is_some_and(|woke| now.since(woke) < WAKING)
+    }
+
+    /// Why policy does nothing while it would, once each time.
+    pub(super) fn why_not_yet(&mut self) -> Option<String> {
+        let (slept, waking) = (self.untold.take()?.as_secs(), WAKING.as_secs());
+        Some(format!(
+            "the host slept, or kept the watchdog from running, for {slept} s: what was to be called off meanwhile still can be, \
+             for {waking} s from then on"
+        ))
     }
 }
 
@@ -35,6 +46,7 @@ impl Step<'_> {
             return;
         }
         acts.awake.woke = Some(now);
+        acts.awake.untold = Some(slept);
         for running in acts.running.values_mut() {
             match &mut running.stage {
                 Stage::Looking { since, .. }

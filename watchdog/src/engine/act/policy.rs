@@ -92,7 +92,7 @@ impl Step<'_> {
         self.engine.acts.rests.retain(|_, until| *until > now);
         let Engine { acts, findings, .. } = &mut *self.engine;
         acts.freed.retain(|finding| findings.is_still_open(*finding));
-        if !self.engine.enforces() || self.engine.acts.awake.is_waking(now) {
+        if !self.engine.enforces() {
             return;
         }
         let due: Vec<FindingId> = self
@@ -108,6 +108,14 @@ impl Step<'_> {
             .filter(|finding| !self.engine.is_acted_on(finding.id) && !self.engine.acts.freed.contains(&finding.id))
             .map(|finding| finding.id)
             .collect();
+        if self.engine.acts.awake.is_waking(now) {
+            if !due.is_empty()
+                && let Some(detail) = self.engine.acts.awake.why_not_yet()
+            {
+                self.say_why_not(detail);
+            }
+            return;
+        }
         due.into_iter().for_each(|finding| self.act_on(finding));
     }
 
