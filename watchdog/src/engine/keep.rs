@@ -18,9 +18,9 @@ struct Context<'a> {
     /// The agent itself ignores SIGHUP, so that its helpers inherited that; `None` when nobody has looked.
     agent_ignores_hup: Option<bool>,
     /// Its nearest agent is dead.
-    left_behind: bool,
+    left_behind: &'a dyn Fn() -> bool,
     /// It belongs to a browser that nothing drives.
-    persons_browser: bool,
+    persons_browser: &'a dyn Fn() -> bool,
     /// The session's user; `None` when it is root, who may end anybody.
     user: Option<Uid>,
     /// A process is an agent of another session, and alive.
@@ -99,7 +99,7 @@ fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
         Some(Launcher::Desktop) => return Some("opened on the desktop, as xdg-open does".into()),
         Some(Launcher::Nohup) | None => {}
     }
-    if context.persons_browser {
+    if (context.persons_browser)() {
         return Some("a browser that nothing drives: a person may".into());
     }
     if let Some(name) = classify::not_half_done(&process.image) {
@@ -117,7 +117,7 @@ fn in_doubt(process: &Process, context: &Context<'_>) -> Option<String> {
     }
     // The other end is held open: by the window in front of somebody, or a multiplexer. Of a living agent's commands, by it.
     let serves = matches!(process.kind, ProcessKind::Tool | ProcessKind::Other);
-    if context.left_behind && serves && seen.tty && leads_own_session(process, seen) {
+    if serves && seen.tty && leads_own_session(process, seen) && (context.left_behind)() {
         return Some("has a terminal of its own".into());
     }
     seen.listens.first().map(|address| format!("listens on {address}"))
@@ -135,17 +135,12 @@ fn leads_own_session(process: &Process, seen: &Inspection) -> bool {
 impl Engine {
     /// It is, or belongs to, a browser that neither its own arguments nor a server above it say to be driven by a program.
     fn is_persons_browser(&self, process: &Process) -> bool {
-        let mut driven = !classify::persons_browser(&process.image);
-        if process.kind != ProcessKind::Browser || driven {
+        if process.kind != ProcessKind::Browser {
             return false;
         }
-        for above in self.table.above(process.id) {
-            match above.kind {
-                ProcessKind::Browser => driven |= !classify::persons_browser(&above.image),
-                kind => return !driven && kind != ProcessKind::McpServer,
-            }
-        }
-        !driven
+        let mut all = std::iter::once(process).chain(self.table.above(process.id));
+        let driver = all.find(|other| other.kind != ProcessKind::Browser || !classify::persons_browser(&other.image));
+        driver.is_none_or(|driver| !matches!(driver.kind, ProcessKind::Browser | ProcessKind::McpServer))
     }
 }
 
@@ -169,8 +164,8 @@ impl Step<'_> {
             agent_ignores_hup: session
                 .and_then(|session| session.ignores_hup)
                 .or_else(|| root?.inspection.as_deref().map(|seen| seen.ignores_hup)),
-            left_behind: matches!(engine.standing(known), Standing::Orphan { .. }),
-            persons_browser: engine.is_persons_browser(known),
+            left_behind: &|| matches!(engine.standing(known), Standing::Orphan { .. }),
+            persons_browser: &|| engine.is_persons_browser(known),
             user: session.map(|session| session.uid).filter(|user| *user != Uid::ROOT),
             other_agent: &other_agent,
         };

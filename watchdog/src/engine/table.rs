@@ -203,6 +203,11 @@ impl Table {
         std::iter::successors(self.get(id), |process| process.parent.and_then(|parent| self.get(parent))).skip(1)
     }
 
+    /// Those of them that live, up to the first agent.
+    pub(super) fn living_above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
+        self.above(id).take_while(|above| !above.is_agent()).filter(|above| above.alive())
+    }
+
     /// Of what was forked below a process the living of whom none lives in between; the dead are passed that `through` lets pass.
     pub(super) fn heirs(&self, of: ProcessId, through: impl Fn(&Process) -> bool) -> Vec<ProcessId> {
         let mut open = self.get(of).map(|of| of.children.clone()).unwrap_or_default();
@@ -215,10 +220,5 @@ impl Table {
             }
         }
         heirs
-    }
-
-    /// Those of them that live, up to the first agent.
-    pub(super) fn living_above(&self, id: ProcessId) -> impl Iterator<Item = &Process> {
-        self.above(id).take_while(|above| !above.is_agent()).filter(|above| above.alive())
     }
 }

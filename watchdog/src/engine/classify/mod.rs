@@ -110,10 +110,11 @@ fn is_tool_package(package: &str) -> bool {
 fn is_browser(program: &Program<'_>) -> bool {
     let name = program.name();
     let file = base_name(program.path);
-    table::BROWSERS.contains(&name)
+    let known = |name| table::PERSONS_BROWSERS.contains(&name) || table::DRIVEN_BROWSERS.contains(&name);
+    known(name)
         || table::BROWSER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || table::BROWSER_SCRIPTS.contains(&name)
-        || (table::BROWSERS.contains(&file) && program.runtime.is_none())
+        || (known(file) && program.runtime.is_none())
         || table::BROWSER_DIRECTORIES.iter().any(|directory| program.path.contains(directory))
         // Playwright drives its browsers from a server of its own.
         || (program.arg(0) == "run-driver" && program.location().contains("playwright"))

@@ -157,8 +157,7 @@ pub fn holds_containers(image: &Image) -> bool {
 #[must_use]
 pub fn persons_browser(image: &Image) -> bool {
     let program = Program::of(image);
-    let name = |option: &str| option.split_once('=').map_or(option.len(), |(name, _)| name.len());
-    let drives = |option: &&str| table::AUTOMATION_OPTIONS.contains(&&option[..name(option)]);
+    let drives = |option: &&str| option.split('=').next().is_some_and(|name| table::AUTOMATION_OPTIONS.contains(&name));
     table::PERSONS_BROWSERS.contains(&program.name())
         && !image.truncated
         && !table::BROWSER_DIRECTORIES.iter().any(|directory| program.path.contains(directory))

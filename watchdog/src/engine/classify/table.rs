@@ -1,33 +1,37 @@
 //! What programs are called: the data of classification. One word a row, in the order of the alphabet where there is none.
 
-/// Browsers, their drivers and helpers, by the name of the file.
-pub(super) const BROWSERS: &[&str] = &[
-    "agent-browser",
+/// Browsers that people use too, by the name of the file.
+pub(super) const PERSONS_BROWSERS: &[&str] = &[
     "brave",
     "brave-browser",
-    "camoufox",
-    "camoufox-bin",
     "chrome",
-    "chrome-headless-shell",
-    "chrome_crashpad_handler",
-    "chromedriver",
     "chromium",
     "chromium-browser",
-    "chromium-headless-shell",
     "firefox",
     "firefox-bin",
     "firefox-esr",
-    "geckodriver",
     "google-chrome",
     "google-chrome-beta",
     "google-chrome-stable",
     "google-chrome-unstable",
-    "headless_shell",
-    "lightpanda",
     "microsoft-edge",
     "microsoft-edge-stable",
-    "MiniBrowser",
     "msedge",
+];
+
+/// Browsers that only programs use, drivers and helpers of browsers, by the name of the file.
+pub(super) const DRIVEN_BROWSERS: &[&str] = &[
+    "agent-browser",
+    "camoufox",
+    "camoufox-bin",
+    "chrome-headless-shell",
+    "chrome_crashpad_handler",
+    "chromedriver",
+    "chromium-headless-shell",
+    "geckodriver",
+    "headless_shell",
+    "lightpanda",
+    "MiniBrowser",
     "msedgedriver",
     "nacl_helper",
     "playwright-cli",
@@ -45,28 +49,6 @@ pub(super) const BROWSER_SCRIPTS: &[&str] = &["cliDaemon.js", "agent-browser.js"
 
 /// Directories that hold nothing but browsers.
 pub(super) const BROWSER_DIRECTORIES: &[&str] = &["/ms-playwright/", "/.cache/puppeteer/", "/.cache/camoufox/"];
-
-/// Browsers that people use, by the names of their programs.
-pub(super) const PERSONS_BROWSERS: &[&str] = &[
-    "brave",
-    "brave-browser",
-    "chrome",
-    "chromium",
-    "chromium-browser",
-    "firefox",
-    "firefox-bin",
-    "firefox-esr",
-    "google-chrome",
-    "google-chrome-beta",
-    "google-chrome-stable",
-    "google-chrome-unstable",
-    "microsoft-edge",
-    "microsoft-edge-stable",
-    "msedge",
-    "opera",
-    "vivaldi",
-    "vivaldi-bin",
-];
 
 /// Options of browsers that a program gives and no person does.
 pub(super) const AUTOMATION_OPTIONS: &[&str] = &[

@@ -37,8 +37,8 @@ const NAMED: &[&str] = &[
     "mcp-serve",
     "run",
     "run-driver",
-    "uvx",
     "up",
+    "uvx",
     "x",
 ];
 

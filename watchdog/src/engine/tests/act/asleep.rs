@@ -1,7 +1,6 @@
 //! The clock of the engine goes on while the host is suspended.
 
 use super::*;
-use crate::engine::effect::Happening;
 
 /// The host is suspended, and wakes up.
 fn sleeps(world: &mut World) {
@@ -27,14 +26,7 @@ fn a_grace_that_passed_while_the_host_slept_can_still_be_called_off() {
     sleeps(&mut world);
     world.wait(25 * SECOND);
     assert!(world.blows.is_empty());
-    let said: Vec<&str> = world
-        .journal
-        .iter()
-        .filter_map(|what| match what {
-            Happening::ActionsHeldBack { detail } => Some(detail.as_str()),
-            _ => None,
-        })
-        .collect();
+    let said = held_back(&world);
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with("the host slept, or kept the watchdog from running, for 3600 s"), "{said:?}");
     world.wait(10 * SECOND);

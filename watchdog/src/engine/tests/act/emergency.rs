@@ -135,10 +135,7 @@ fn where_nothing_may_be_ended_that_is_said_once() {
         world.wait(5 * SECOND);
     }
     assert!(world.blows.is_empty());
-    let held = |what: &&crate::engine::effect::Happening| {
-        matches!(what, crate::engine::effect::Happening::ActionsHeldBack { .. })
-    };
-    assert_eq!(world.journal.iter().filter(held).count(), 1);
+    assert_eq!(held_back(&world).len(), 1);
 }
 
 #[test]

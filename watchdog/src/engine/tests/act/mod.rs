@@ -13,6 +13,7 @@ use super::world::{MINUTE, SECOND, USER, World, naming};
 use crate::api::{ActionState, FindingKind, Receipt, Subject};
 use crate::config::{Actions, Config};
 use crate::engine::act::{Ask, AskError, Blow, What};
+use crate::engine::effect::Happening;
 use crate::engine::id::{Bytes, ProcessId, SessionId, Uid};
 use crate::engine::input::{HostMemory, Input};
 use crate::engine::view::Viewer;
@@ -103,6 +104,15 @@ fn ask(world: &mut World, uid: Uid, what: What) -> Result<(), AskError> {
 
 fn reap(world: &mut World, subjects: &[Subject]) -> Result<(), AskError> {
     ask(world, USER, What::Reap(subjects.to_vec()))
+}
+
+/// Why policy did not do what it would, each time that it said so.
+fn held_back(world: &World) -> Vec<&str> {
+    let said = world.journal.iter().filter_map(|what| match what {
+        Happening::ActionsHeldBack { detail } => Some(detail.as_str()),
+        _ => None,
+    });
+    said.collect()
 }
 
 fn all_dead(world: &World, processes: &[ProcessId]) -> bool {

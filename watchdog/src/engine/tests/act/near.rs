@@ -154,11 +154,8 @@ fn the_bound_holds_for_what_targets_fork_too_and_holding_back_is_not_having_noth
     world.wait(5 * SECOND);
     let ended: std::collections::BTreeSet<ProcessId> = world.blows.iter().map(|(_, _, process)| *process).collect();
     assert_eq!(ended.len(), 1, "{:?}", world.blows);
-    let wrong = |what: &&crate::engine::effect::Happening| match what {
-        crate::engine::effect::Happening::ActionsHeldBack { detail } => detail.contains("nothing in the sessions"),
-        _ => false,
-    };
-    assert_eq!(world.journal.iter().filter(wrong).count(), 0);
+    let wrong = held_back(&world).into_iter().filter(|detail| detail.contains("nothing in the sessions"));
+    assert_eq!(wrong.count(), 0);
 }
 
 #[test]
@@ -183,6 +180,14 @@ fn the_helpers_of_an_agent_in_doubt_are_left_to_it() {
     assert!(left.clone().all(|process| !all_dead(&world, &[*process])), "{:#?}", receipts(&world));
 }
 
+/// A server whose grace begins now.
+fn assert_ends_after_a_grace(world: &mut World, server: &[ProcessId; 3]) {
+    world.wait(25 * SECOND);
+    assert!(!all_dead(world, &server[2..]), "{:#?}", receipts(world));
+    world.wait(20 * SECOND);
+    assert!(all_dead(world, server), "{:#?}", receipts(world));
+}
+
 #[test]
 fn who_loses_what_spoke_for_it_has_a_grace_from_then_on() {
     let mut world = acting(|_| {});
@@ -193,10 +198,7 @@ fn who_loses_what_spoke_for_it_has_a_grace_from_then_on() {
     world.wait(2 * MINUTE);
     assert!(all_dead(&world, &gone) && !all_dead(&world, &[shared[0]]), "{:#?}", receipts(&world));
     world.kill(second);
-    world.wait(25 * SECOND);
-    assert!(!all_dead(&world, &[shared[2]]), "{:#?}", receipts(&world));
-    world.wait(20 * SECOND);
-    assert!(all_dead(&world, &shared), "{:#?}", receipts(&world));
+    assert_ends_after_a_grace(&mut world, &shared);
 }
 
 #[test]
@@ -211,10 +213,7 @@ fn what_an_agent_leaves_that_was_left_behind_itself_has_its_own_grace() {
     world.wait(2 * MINUTE);
     assert!(!all_dead(&world, &[theirs[2]]), "{:#?}", receipts(&world));
     world.kill(inner);
-    world.wait(25 * SECOND);
-    assert!(!all_dead(&world, &[theirs[2]]), "{:#?}", receipts(&world));
-    world.wait(20 * SECOND);
-    assert!(all_dead(&world, &theirs), "{:#?}", receipts(&world));
+    assert_ends_after_a_grace(&mut world, &theirs);
 }
 
 #[test]

@@ -92,13 +92,7 @@ fn no_more_are_ended_in_a_minute_than_the_bound_and_that_is_said_once() {
 
     let dead = |world: &World| all.iter().filter(|process| all_dead(world, &[**process])).count();
     assert_eq!(dead(&world), 5);
-    let said = |world: &World| {
-        let held = |what: &&crate::engine::effect::Happening| {
-            matches!(what, crate::engine::effect::Happening::ActionsHeldBack { .. })
-        };
-        world.journal.iter().filter(held).count()
-    };
-    assert_eq!(said(&world), 1);
+    assert_eq!(held_back(&world).len(), 1);
     world.wait(MINUTE);
     assert_eq!(dead(&world), 10);
     world.wait(MINUTE);
