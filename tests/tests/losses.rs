@@ -101,3 +101,29 @@ fn a_map_that_is_too_small_hides_nothing() {
         (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 400).then_some(())
     });
 }
+
+#[test]
+fn full_map_degrades_status() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, "[tracking]\nmax_processes = 256\n");
+    assert!(!daemon.status().degraded);
+    let agent = stage.agent("times 300 [ fork [ report child hold ] ] hold");
+    stage.all_reported("child", 300);
+
+    let untracked = |wanted: fn(u64) -> bool| {
+        let reported = poll(seconds(5.0), || {
+            let status = daemon.status();
+            (status.degraded == (status.tracking.untracked > 0) && wanted(status.tracking.untracked)).then_some(status)
+        });
+        reported.unwrap_or_else(|| panic!("{:?}\n{}", daemon.status(), daemon.log()))
+    };
+    // The map holds the agent and 255 of its children, or fewer where the daemon watches a process besides.
+    let status = untracked(|processes| (45..50).contains(&processes));
+    let metrics = daemon.metrics();
+    let metric = format!("\nagent_watchdog_untracked_processes {}\n", status.tracking.untracked);
+    assert!(metrics.contains(&metric), "no {metric:?} in\n{metrics}");
+
+    stage.reports().remove("child").unwrap_or_default().into_iter().for_each(|child| stage.kill(child));
+    untracked(|processes| processes == 0);
+    stage.kill(agent);
+}

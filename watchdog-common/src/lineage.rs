@@ -30,8 +30,6 @@ impl LineageFlags {
     pub const PROVISIONAL: u32 = 1 << 0;
     /// A process that only has to be seen dying (the session leader of an agent's terminal): children do not inherit.
     pub const WITNESS: u32 = 1 << 1;
-    /// The thread group is dead, but its parent has not waited for it: a zombie.
-    pub const EXITED: u32 = 1 << 2;
     /// Has not called exec since its fork: it still shows its parent's name, and shares its memory copy-on-write.
     pub const FORKED: u32 = 1 << 3;
 }
@@ -54,8 +52,8 @@ pub struct Tracked {
     /// The key in `GATED` of the session in which the process is counted among the living; 0 for none. Children inherit it,
     /// and are counted there too. Not always that of the lineage's root: for a moment, when a process becomes a root itself.
     pub counted: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// The user to whom the entry is charged: that of the session's root when it was tracked. Children inherit it.
+    pub uid: u32,
 }
 
 const _: () = assert!(size_of::<Lineage>() == 32);

@@ -104,8 +104,8 @@ impl Offsets {
 pub struct Settings {
     /// Close watch: a memory event is sent when the process's counters moved by this many pages since the last one.
     pub memory_step_pages: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// Entries of `TRACKED`.
+    pub max_processes: u32,
 }
 
 const _: () = assert!(size_of::<Offsets>() == 104);

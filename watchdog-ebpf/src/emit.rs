@@ -13,6 +13,7 @@ use watchdog_common::{
 };
 
 use crate::{
+    atomic,
     maps::{ExecScratch, LAST_NOTICE, LIFECYCLE, LOST, MEMORY},
     task::{self, Task},
 };
@@ -121,7 +122,7 @@ pub fn exec(scratch: &ExecScratch) {
     let sent = unsafe {
         generated::bpf_ringbuf_output(
             (&raw const LIFECYCLE).cast_mut().cast(),
-            (&raw const *scratch).cast_mut().cast(),
+            (&raw const scratch.record).cast_mut().cast(),
             (size_of::<ExecRecord>() + text) as u64,
             notice(OF_LIFECYCLE, scratch.record.header.at),
         )
@@ -136,9 +137,10 @@ pub fn exec(scratch: &ExecScratch) {
 pub fn lost(slot: u32) {
     const { assert!((RecordKind::ExecDenied as u32) < LossCause::MAP_FULL) };
     if let Some(slots) = LOST.get_ptr_mut(0) {
-        // SAFETY: the counters are this CPU's own, and preemption is off.
+        // SAFETY: the map's value, which no program removes. A program that interrupts this one on its CPU may count at the same
+        // time, hence the atomic addition.
         if let Some(count) = unsafe { (*slots).get_mut(slot as usize) } {
-            *count += 1;
+            atomic::add((&raw mut *count).cast(), 1);
         }
     }
 }

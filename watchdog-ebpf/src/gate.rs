@@ -13,10 +13,11 @@ use watchdog_common::{
 };
 
 use crate::{
-    emit,
+    atomic, emit,
     iter::TaskIterator,
     lifecycle::tracked,
     maps::{DENIED, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, TRACKED},
+    preempt,
     task::{self, PATH_PART, Task},
 };
 
@@ -31,7 +32,7 @@ const SIGKILL: u32 = 9;
 #[inline(always)]
 pub fn enter(number: u32) {
     if let Some(session) = session(number) {
-        add(&raw mut session.live, 1);
+        atomic::add(&raw mut session.live, 1);
     }
 }
 
@@ -39,7 +40,7 @@ pub fn enter(number: u32) {
 #[inline(always)]
 pub fn leave(number: u32) {
     if let Some(session) = session(number) {
-        add(&raw mut session.live, -1);
+        atomic::add(&raw mut session.live, -1);
     }
 }
 
@@ -82,10 +83,8 @@ pub fn task_alloc(ctx: LsmContext) -> i32 {
         return refused(earlier);
     }
     let flags: u64 = ctx.arg(1);
-    if flags & CLONE_THREAD != 0 || !bound_reached() {
-        return 0;
-    }
-    -EAGAIN
+    let refuse = preempt::off(|| flags & CLONE_THREAD == 0 && bound_reached());
+    if refuse { -EAGAIN } else { 0 }
 }
 
 /// `LSM_HOOK(int, 0, bprm_creds_for_exec, struct linux_binprm *bprm)`, since Linux 5.8. It is called once for an exec, before
@@ -100,16 +99,20 @@ pub fn deny_exec(ctx: LsmContext) -> i32 {
     if earlier != 0 {
         return refused(earlier);
     }
-    let bprm = ctx.arg::<*const c_void>(0);
+    if preempt::off(|| denies(ctx.arg(0))) { -EPERM } else { 0 }
+}
+
+#[inline(always)]
+fn denies(bprm: *const c_void) -> bool {
     if DENIED.get_ptr(name_of(bprm)).is_none() {
-        return 0;
+        return false;
     }
     let leader = Task::current().leader();
     if is_gated(tracked(leader.tgid(), leader).map(|entry| &*entry)) {
-        return 0;
+        return false;
     }
     emit::exec_denied(leader, bprm, false);
-    -EPERM
+    true
 }
 
 /// Counts the threads that the process in the first slot of [`LSM_TRIAL`] starts: a kernel may have the hooks and never call
@@ -185,7 +188,7 @@ fn bound_reached() -> bool {
     if bound == 0 || live < i64::from(bound) {
         return false;
     }
-    add((&raw mut session.refused).cast(), 1);
+    atomic::add((&raw mut session.refused).cast(), 1);
     let now = emit::now();
     // CPUs may race for the moment; then it is told twice.
     if session.told == 0 || now.saturating_sub(session.told) >= FORK_DENIED_INTERVAL_NANOS {
@@ -222,7 +225,7 @@ fn is_gated(entry: Option<&Tracked>) -> bool {
 }
 
 /// The hash of the name of the file that is executed: of the path's last component. As [`task::read_path`], a piece at a
-/// time, for LSM programs may be preempted, and so have no scratch of their CPU's to themselves.
+/// time, since an LSM program has no scratch.
 #[inline(always)]
 fn name_of(bprm: *const c_void) -> u64 {
     let mut part = [0u8; PATH_PART + 1];
@@ -247,14 +250,4 @@ fn name_of(bprm: *const c_void) -> u64 {
 #[inline(always)]
 fn refused(earlier: i32) -> i32 {
     if earlier < 0 && earlier >= -4095 { earlier } else { -EPERM }
-}
-
-/// Adds to a number that other CPUs add to at the same time.
-#[inline(always)]
-fn add(to: *mut i64, what: i64) {
-    // SAFETY: `to` points into a map value. The instruction is BPF_ATOMIC | BPF_ADD without BPF_FETCH, which every kernel with
-    // BPF knows. `core` has no read-modify-write atomics for targets without compare-and-swap in their oldest version.
-    unsafe {
-        core::arch::asm!("lock *(u64 *)({to} + 0) += {what}", to = in(reg) to, what = in(reg) what);
-    }
 }

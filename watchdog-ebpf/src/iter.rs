@@ -3,9 +3,9 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{bindings::seq_file, helpers::generated::bpf_seq_write};
-use watchdog_common::{LineageFlags, SampleFlags, SampleRecord};
+use watchdog_common::{LineageFlags, SampleFlags, SampleRecord, same_start};
 
-use crate::{lifecycle::tracked, task::Task};
+use crate::{lifecycle::tracked, maps::DEAD, task::Task};
 
 /// `struct bpf_iter__task` (kernel/bpf/task_iter.c).
 #[repr(C)]
@@ -38,10 +38,17 @@ struct Meta {
     seq_num: u64,
 }
 
+/// Whether a process was tracked, and has exited.
+#[inline(always)]
+fn is_zombie(tgid: u32, leader: Task) -> bool {
+    // SAFETY: the pointer is a map value, which is read once.
+    DEAD.get_ptr(tgid).is_some_and(|start| same_start(unsafe { start.read_volatile() }, leader.start()))
+}
+
 /// `DEFINE_BPF_ITER_FUNC(task, struct bpf_iter_meta *meta, struct task_struct *task)`, since Linux 5.8. It visits every
 /// thread of the host, and once nothing, at the end.
 ///
-/// Cost: a thread is three loads, an untracked process one look-up more; a tracked one adds a dozen loads and 80 bytes of
+/// Cost: a thread is three loads, an untracked process two look-ups more; a tracked one adds a dozen loads and 80 bytes of
 /// output: 0.5 µs. aya-ebpf has no macro for iterators.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
@@ -59,14 +66,14 @@ pub extern "C" fn sample(ctx: *mut TaskIterator) -> i32 {
         return 0;
     }
     let tgid = task.tgid();
-    let Some(entry) = tracked(tgid, leader) else { return 0 };
-    let flags = entry.lineage.flags;
-    if flags & LineageFlags::WITNESS != 0 {
-        return 0;
-    }
-    // An exit that went by before the process was tracked was not told. That no thread is alive any more would be early: before
-    // Linux 6.16 an exit is told when the address space is gone.
-    let dead = flags & LineageFlags::EXITED != 0 || (leader.has_exited() && task.process().is_alone());
+    let dead = match tracked(tgid, leader) {
+        Some(entry) if entry.lineage.flags & LineageFlags::WITNESS != 0 => return 0,
+        // Its exit went by before it was tracked, or the kernel skipped the program. That no thread is alive any more would be
+        // early: before Linux 6.16 an exit is reported when the address space is gone.
+        Some(_) => leader.has_exited() && task.process().is_alone(),
+        None if task.is_leader() && is_zombie(tgid, leader) => true,
+        None => return 0,
+    };
     let zombie = if dead { SampleFlags::ZOMBIE } else { 0 };
     if mm.is_null() && zombie == 0 {
         // The first thread has exited, and another one will tell of the process.

@@ -1,8 +1,8 @@
 //! fork, exec, exit and the end of a zombie: what makes lineage exact.
 
-use core::{ffi::c_void, mem::offset_of};
+use core::ffi::c_void;
 
-use aya_ebpf::{helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_ebpf::{bindings::BPF_NOEXIST, helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
 use aya_log_ebpf::warn;
 use watchdog_common::{
     ARGV_MAX, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
@@ -11,8 +11,10 @@ use watchdog_common::{
 
 use crate::{
     emit, gate,
-    maps::{CANDIDATES, ExecScratch, SCRATCH, TRACK_EVERY_EXEC, TRACKED},
+    maps::{CANDIDATES, DEAD, ExecScratch, TRACK_EVERY_EXEC, TRACKED},
+    preempt, scratch,
     task::{self, Task},
+    users,
 };
 
 /// The entry of the process that `leader` stands for; `None` also when the entry is an earlier process's of that pid.
@@ -40,6 +42,11 @@ fn member(tgid: u32, leader: Task) -> Option<&'static mut Tracked> {
 /// little to be measured beside it.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
+    preempt::off(|| forked(&ctx))
+}
+
+#[inline(always)]
+fn forked(ctx: &BtfTracePointContext) -> Option<()> {
     let parent = Task::from_argument(ctx.arg::<*const c_void>(0));
     let child = Task::from_argument(ctx.arg::<*const c_void>(1));
     if !child.is_leader() {
@@ -58,9 +65,9 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
         depth: entry.lineage.depth + 1,
         flags: (entry.lineage.flags & LineageFlags::PROVISIONAL) | LineageFlags::FORKED,
     };
-    let counted = entry.counted;
+    let (counted, uid) = (entry.counted, entry.uid);
     // Tracked before it is announced: whoever reads the record finds the entry. Counted only if its exit will be seen.
-    if track(&ctx, child, lineage, 0, counted) {
+    if track(ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
         gate::enter(counted);
     }
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
@@ -81,10 +88,23 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
 /// `kernel.bpf_stats_enabled`. So a configuration pays for the second mode only if it has a profile that no file name tells.
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
+    preempt::off(|| match scratch::claim() {
+        Some(scratch) => {
+            let done = executed(&ctx, scratch);
+            scratch::release(scratch);
+            done
+        }
+        None => {
+            emit::lost(RecordKind::Exec as u32);
+            None
+        }
+    })
+}
+
+#[inline(always)]
+fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()> {
     let task = Task::from_argument(ctx.arg::<*const c_void>(0));
     let bprm = ctx.arg::<*const c_void>(2);
-    // SAFETY: one per CPU, and preemption is off.
-    let scratch = unsafe { &mut *SCRATCH.get_ptr_mut(0)? };
     let tgid = task.tgid();
     let path_len = task::read_path(bprm, &mut scratch.text[..PATH_MAX]);
     let names = if gate::kills_denied() || member(tgid, task).is_none() {
@@ -114,7 +134,8 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
                 depth: 0,
                 flags: LineageFlags::PROVISIONAL,
             };
-            track(&ctx, task, lineage, task.process().maxrss(), 0);
+            let inherited_peak = task.process().maxrss();
+            track(ctx, task, Tracked { lineage, start: task.start(), inherited_peak, counted: 0, uid: task.uid() });
             announce_exec(scratch, task, lineage, path_len);
         }
     }
@@ -126,44 +147,58 @@ pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
 /// Cost: a thread's exit is one load; an untracked process's one look-up more; a tracked one's adds a record.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
-    let group_dead: u64 = ctx.arg(1);
-    if group_dead & 1 == 0 {
-        return None;
-    }
-    exited(Task::from_argument(ctx.arg::<*const c_void>(0)))
+    preempt::off(|| {
+        let group_dead: u64 = ctx.arg(1);
+        if group_dead & 1 == 0 {
+            return None;
+        }
+        exited(Task::from_argument(ctx.arg::<*const c_void>(0)))
+    })
 }
 
 /// `TP_PROTO(struct task_struct *p)`, before Linux 6.16. It fires after the count of live threads was brought down, and
 /// after the address space was let go: peaks come from `signal->maxrss`.
 ///
-/// Cost: as [`exit_told`]. When several threads exit at once, all of them may see that none is left; the first to set the flag
-/// [`LineageFlags::EXITED`] tells of it.
+/// Cost: as [`exit_told`]. When several threads exit at once, all of them may see that none is left; the one that removes the
+/// entry reports the exit.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_counted(ctx: BtfTracePointContext) -> Option<()> {
-    let task = Task::from_argument(ctx.arg::<*const c_void>(0));
-    if !task.process().is_dead() {
-        return None;
-    }
-    exited(task)
+    preempt::off(|| {
+        let task = Task::from_argument(ctx.arg::<*const c_void>(0));
+        if !task.process().is_dead() {
+            return None;
+        }
+        exited(task)
+    })
 }
 
 /// `TP_PROTO(struct task_struct *p)`, all versions. It fires a grace period of RCU after the parent has waited.
 ///
-/// Cost: a thread's is two loads; a process's one look-up more.
+/// Cost: a thread's is two loads; a process's two look-ups more.
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn free(ctx: BtfTracePointContext) -> Option<()> {
+    preempt::off(|| freed(&ctx))
+}
+
+#[inline(always)]
+fn freed(ctx: &BtfTracePointContext) -> Option<()> {
     let task = Task::from_argument(ctx.arg::<*const c_void>(0));
     if !task.is_leader() {
         return None;
     }
     let tgid = task.tgid();
+    // The pid may be another process's by now, which then started later.
+    let outlived = |start: u64| start / NANOS_PER_TICK <= task.start() / NANOS_PER_TICK;
+    // SAFETY: the pointer is a map value, which is read once.
+    if DEAD.get_ptr(tgid).is_some_and(|start| outlived(unsafe { start.read_volatile() })) {
+        let _ = DEAD.remove(tgid);
+    }
+    // An entry that is still there was made too late for the exit, or the kernel skipped the program on exit.
     let entry = TRACKED.get_ptr_mut(tgid)?;
     // SAFETY: as in `tracked`.
-    let start = unsafe { (*entry).start };
-    // The pid may be another process's by now, which then started later. An entry that is older than what is freed here
-    // was left behind by a race with userspace, and goes too.
-    if start / NANOS_PER_TICK <= task.start() / NANOS_PER_TICK {
-        let _ = TRACKED.remove(tgid);
+    let entry = unsafe { &*entry };
+    if outlived(entry.start) {
+        forget(tgid, entry);
     }
     Some(())
 }
@@ -174,12 +209,11 @@ fn exited(task: Task) -> Option<()> {
     let tgid = task.tgid();
     let leader = task.leader();
     let entry = tracked(tgid, leader)?;
-    let flags = entry.lineage.flags;
-    if !note_exit(&mut entry.lineage) {
+    let Tracked { lineage: Lineage { flags, root, .. }, inherited_peak, .. } = *entry;
+    let is_root = root == tgid;
+    if !forget(tgid, entry) {
         return None;
     }
-    gate::leave(entry.counted);
-    let (inherited_peak, is_root) = (entry.inherited_peak, entry.lineage.root == tgid);
     let process = task.process();
     let record = ExitRecord {
         header: emit::header(RecordKind::Exit, leader),
@@ -190,8 +224,8 @@ fn exited(task: Task) -> Option<()> {
         flags,
         comm: leader.comm(),
     };
-    if flags & LineageFlags::WITNESS != 0 {
-        let _ = TRACKED.remove(tgid);
+    if flags & LineageFlags::WITNESS == 0 {
+        let _ = DEAD.insert(tgid, record.header.start, 0);
     }
     // A whole session may be left behind.
     if is_root {
@@ -202,39 +236,44 @@ fn exited(task: Task) -> Option<()> {
     Some(())
 }
 
-/// Notes that the process has exited; `false` when another of its threads has done so already.
-#[inline(always)]
-fn note_exit(lineage: &mut Lineage) -> bool {
-    // The flags are the second half of a word, of which nothing else changes.
-    const { assert!(offset_of!(Lineage, depth) % 8 == 0 && offset_of!(Lineage, flags) == offset_of!(Lineage, depth) + 4) };
-    const EXITED: u64 =
-        if cfg!(target_endian = "little") { (LineageFlags::EXITED as u64) << 32 } else { LineageFlags::EXITED as u64 };
-    let mut word = EXITED;
-    // SAFETY: the pointer is into a map value, and the word lies within it and is aligned. The instruction is BPF_ATOMIC | BPF_OR |
-    // BPF_FETCH, since Linux 5.12. `core` has no read-modify-write atomics for targets without compare-and-swap in their
-    // oldest version.
-    unsafe {
-        core::arch::asm!(
-            "{word} = atomic_fetch_or((u64 *)({at} + 0), {word})",
-            at = in(reg) &raw mut lineage.depth,
-            word = inout(reg) word,
-        );
-    }
-    word & EXITED == 0
-}
-
 /// Enters a process into the map; `false`, and counted, where there was no room.
 #[inline(always)]
-fn track(ctx: &BtfTracePointContext, leader: Task, lineage: Lineage, inherited_peak: u64, counted: u32) -> bool {
+fn track(ctx: &BtfTracePointContext, leader: Task, value: Tracked) -> bool {
     let tgid = leader.tgid();
-    let value = Tracked { lineage, start: leader.start(), inherited_peak, counted, reserved: 0 };
-    let fits = TRACKED.insert(tgid, value, 0).is_ok();
-    if !fits {
+    let fits = users::admits(value.uid) && insert(tgid, &value);
+    if fits {
+        users::charge(value.uid, 1);
+    } else {
         emit::lost(LossCause::MAP_FULL);
         // Rare, and worth a line; when it comes in numbers, the log's one page drops the rest.
-        warn!(ctx, "no room to track process {} of session {}", tgid, lineage.root);
+        warn!(ctx, "no room to track process {} of session {}", tgid, value.lineage.root);
     }
     fits
+}
+
+#[inline(always)]
+fn insert(tgid: u32, value: &Tracked) -> bool {
+    if TRACKED.insert(tgid, value, u64::from(BPF_NOEXIST)).is_ok() {
+        return true;
+    }
+    // What is there is this process as a witness, or an earlier one of this pid whose exit went by unseen.
+    let Some(before) = TRACKED.get_ptr_mut(tgid) else { return false };
+    // SAFETY: as in `tracked`.
+    forget(tgid, unsafe { &*before });
+    TRACKED.insert(tgid, value, u64::from(BPF_NOEXIST)).is_ok()
+}
+
+/// Removes an entry, and takes it off where it was counted; `false` when it was removed already.
+#[inline(always)]
+fn forget(tgid: u32, entry: &Tracked) -> bool {
+    // Another process may have the element once it is free.
+    let Tracked { counted, uid, .. } = *entry;
+    let removed = TRACKED.remove(tgid).is_ok();
+    if removed {
+        users::charge(uid, -1);
+        gate::leave(counted);
+    }
+    removed
 }
 
 /// Fills in the rest of the record behind a path that is already there, and sends it.

@@ -8,10 +8,11 @@
 //! verifier knows. Where a tracepoint's arguments differ between kernels there is a program for each form, and userspace
 //! loads the one whose arity is in the kernel's BTF.
 #![no_std]
-// The kernel counts across CPUs with an instruction for which there is no word in stable Rust: see `gate::add`.
+// The kernel counts across CPUs with an instruction for which there is no word in stable Rust: see `atomic`.
 #![feature(asm_experimental_arch)]
 #![no_main]
 
+mod atomic;
 mod death;
 mod emit;
 mod gate;
@@ -19,7 +20,10 @@ mod iter;
 mod lifecycle;
 mod maps;
 mod memory;
+mod preempt;
+mod scratch;
 mod task;
+mod users;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -4,7 +4,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount, Tracked};
+use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount, Settings, Tracked};
 
 /// Who is tracked, by tgid: 56 bytes of value and some 60 of overhead each.
 ///
@@ -13,6 +13,23 @@ use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount,
 /// reader compares the start of the process before it believes an entry.
 #[map]
 pub static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(65_536, 0);
+
+/// Zombies: when each tracked process that has exited started, by tgid. Least recently used entries fall out: what is lost is
+/// that the process is shown as a zombie.
+#[map]
+pub static DEAD: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4_096, 0);
+
+/// Entries of [`TRACKED`]: those that programs added less those that they removed, and (slot 1) the same of the daemon.
+#[map]
+pub static HELD: Array<i64> = Array::with_max_entries(2, 0);
+
+/// As the first slot of [`HELD`], by the user to whom the entries are charged. Root is not in it.
+#[map]
+pub static CHARGED: HashMap<u32, i64> = HashMap::with_max_entries(4_096, 0);
+
+/// As the second slot of [`HELD`], by user.
+#[map]
+pub static CHARGED_BY_DAEMON: HashMap<u32, i64> = HashMap::with_max_entries(4_096, 0);
 
 /// Names of possible agents, as [`watchdog_common::name_hash`]; the value is not used. A few dozen names are the rule.
 #[map]
@@ -65,8 +82,8 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 #[map]
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
 
-/// Where an exec's record is put together: it is too large for the 512 bytes of stack. Tracepoints run with preemption
-/// off, so one per CPU is enough.
+/// Where an exec's record is put together: it is too large for the 512 bytes of stack. One per CPU, and claimed: see
+/// [`scratch`](crate::scratch).
 #[map]
 pub static SCRATCH: PerCpuArray<ExecScratch> = PerCpuArray::with_max_entries(1, 0);
 
@@ -80,9 +97,15 @@ pub static LAST_STEP: LruHashMap<u32, i64> = LruHashMap::with_max_entries(8_192,
 #[map]
 pub static RECLAIM_START: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1_024, 0);
 
+/// What userspace decides at load time.
+#[unsafe(no_mangle)]
+pub static SETTINGS: Settings = Settings { memory_step_pages: 1_024, max_processes: 65_536 };
+
 /// The largest record of an exec.
 #[repr(C)]
 pub struct ExecScratch {
+    /// Not 0 while a program uses it.
+    pub claimed: u64,
     /// The fixed part.
     pub record: ExecRecord,
     /// The path, then argv directly behind it. Larger than both, so that a mask bounds each of their lengths.

@@ -4,18 +4,14 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use watchdog_common::{MemoryStepRecord, ReclaimRecord, RecordKind, Settings};
+use watchdog_common::{MemoryStepRecord, ReclaimRecord, RecordKind};
 
 use crate::{
     emit,
     lifecycle::tracked,
-    maps::{LAST_STEP, RECLAIM_START},
+    maps::{LAST_STEP, RECLAIM_START, SETTINGS},
     task::{Mm, Task},
 };
-
-/// What userspace decides at load time.
-#[unsafe(no_mangle)]
-static SETTINGS: Settings = Settings { memory_step_pages: 1_024, reserved: 0 };
 
 /// `TP_PROTO(struct mm_struct *mm, int member)`; before Linux 6.2 with a third argument, the count.
 ///

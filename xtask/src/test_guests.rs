@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Options { kernels, boots, keep, timeout, filter } = options;
     ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
     let started = Instant::now();
-    let kernels = if kernels.is_empty() { &[Kernel::V6_1, Kernel::V6_12] } else { kernels.as_slice() };
+    let kernels = if kernels.is_empty() { Kernel::value_variants() } else { kernels.as_slice() };
     let boots = match (&boots[..], filter) {
         ([], None) => Boot::value_variants(),
         // A guest that runs no test has failed, and the few of systemd's are hardly meant.

@@ -39,6 +39,13 @@ pub struct Tracking {
     pub kernel_events: bool,
     /// The memory programs are attached.
     pub close_watch: bool,
+    /// Processes of sessions that could not be tracked, since the kernel's map, or their user's share of it, is full. They are
+    /// followed by looking at /proc, and `degraded` is true as long as there are any.
+    #[serde(default)]
+    pub untracked: u64,
+    /// Runs of kernel programs that the kernel skipped, since the daemon started. They are part of `lost_events`.
+    #[serde(default)]
+    pub missed_runs: u64,
 }
 
 /// One thing that a host may or may not give.

@@ -66,7 +66,11 @@ fn render(status: &Status, queue: Option<&Queue>, screen: &Screen) -> String {
         let why = why.map_or("launches are refused while the host is short of memory".into(), |why| visible(why));
         line("breaker", &screen.paint(Ink::Bad, format!("open: {why}")));
     }
-    let lost = format!("{} lost, {}", status.lost_events, count(status.reconciles, "reconcile", "reconciles"));
+    let missed = match status.tracking.missed_runs {
+        0 => String::new(),
+        missed => format!(" ({missed} skipped by the kernel)"),
+    };
+    let lost = format!("{} lost{missed}, {}", status.lost_events, count(status.reconciles, "reconcile", "reconciles"));
     if let Some(history) = &status.history {
         line("history", &self::history(history, screen));
     }
@@ -100,17 +104,21 @@ fn tracking(status: &Status, screen: &Screen) -> String {
     };
     let close = if status.tracking.close_watch { "on" } else { "off" };
     let degraded = if status.degraded { screen.paint(Ink::Warn, "degraded, ") } else { "".into() };
-    format!("{degraded}{how}; close watch {close}")
+    let untracked = match status.tracking.untracked {
+        0 => String::new(),
+        n => format!("; {} not tracked, the kernel's map is full", count(n, "process", "processes")),
+    };
+    format!("{degraded}{how}{}; close watch {close}", screen.paint(Ink::Warn, untracked))
 }
 
-/// Of a degraded daemon one line for each capability that is off, with its reason; otherwise they are only named.
+/// Of a daemon without kernel events one line for each capability that is off, with its reason; otherwise they are only named.
 fn reasons(status: &Status) -> Vec<(&'static str, String)> {
     let off: Vec<_> = status.capabilities.iter().filter(|capability| !capability.on).collect();
     if off.is_empty() {
         return Vec::new();
     }
     let hint = "`watchdogctl doctor` says what that costs and what to do";
-    if !status.degraded {
+    if status.tracking.kernel_events {
         let names: Vec<_> = off.iter().map(|capability| visible(&capability.name)).collect();
         return vec![("off", format!("{}: {hint}", names.join(", ")))];
     }
@@ -131,7 +139,7 @@ pub(super) mod testing {
             pid: 812,
             started_at: "2026-01-02T09:55:00.000Z".into(),
             degraded: false,
-            tracking: Tracking { kernel_events: true, close_watch: false },
+            tracking: Tracking { kernel_events: true, ..Tracking::default() },
             capabilities: vec![Capability {
                 name: "btf".into(),
                 on: true,

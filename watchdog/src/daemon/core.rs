@@ -329,7 +329,7 @@ impl Core {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             started_at: self.with_naming(|_, naming| naming.moment(self.started)),
-            degraded: *degraded,
+            degraded: *degraded || tracking.untracked > 0,
             tracking: *tracking,
             capabilities: capabilities.clone(),
             counts: self.engine.counts(viewer),
@@ -345,7 +345,7 @@ impl Core {
         Scrape {
             gauges: self.engine.gauges(),
             host: self.facts.host,
-            close_watch: self.facts.tracking.close_watch,
+            tracking: self.facts.tracking,
             degraded: self.facts.degraded,
             follower_drops: self.journal.dropped(),
             history: self.chronicle.state(),

@@ -7,7 +7,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::api::{ActionKind, ActionState, Cause, FindingKind, HistoryState, Receipt, RefusalReason};
+use crate::api::{ActionKind, ActionState, Cause, FindingKind, HistoryState, Receipt, RefusalReason, Tracking};
 use crate::engine::input::{HostMemory, KernelEvent};
 use crate::engine::view::Gauges;
 
@@ -21,8 +21,8 @@ pub(super) struct Scrape {
     pub(super) gauges: Gauges,
     /// Memory of the host.
     pub(super) host: HostMemory,
-    /// The memory programs are attached.
-    pub(super) close_watch: bool,
+    /// How processes are followed.
+    pub(super) tracking: Tracking,
     /// Processes are followed by looking at /proc.
     pub(super) degraded: bool,
     /// Events that followers were too slow for.
@@ -68,6 +68,8 @@ struct States {
     history_failing: IntGauge,
     host_available: IntGauge,
     close_watch: IntGauge,
+    untracked: IntGauge,
+    missed_runs: IntCounter,
     degraded: IntGauge,
     queue_depth: IntGauge,
     breaker_open: IntGauge,
@@ -236,6 +238,14 @@ impl States {
             history_failing: make.gauge("history_failing", "1 while the history cannot be written.")?,
             host_available: make.gauge("host_memory_available_bytes", "MemAvailable of the host.")?,
             close_watch: make.gauge("close_watch", "1 while the memory programs are attached.")?,
+            untracked: make.gauge(
+                "untracked_processes",
+                "Processes of sessions for which there is no room in the kernel's map: they are followed by looking at /proc.",
+            )?,
+            missed_runs: make.counter(
+                "missed_program_runs_total",
+                "Runs of kernel programs that the kernel skipped; also part of the lost events.",
+            )?,
             degraded: make.gauge("degraded", "1 while processes are followed by looking at /proc only.")?,
             queue_depth: make.gauge("queue_depth", "Launches that wait for the gate.")?,
             breaker_open: make.gauge("breaker_open", "1 while the gate refuses every launch.")?,
@@ -243,7 +253,7 @@ impl States {
     }
 
     fn fill(&self, scrape: &Scrape) {
-        let Scrape { gauges, host, close_watch, degraded, follower_drops, history, queue_depth, breaker_open } = scrape;
+        let Scrape { gauges, host, tracking, degraded, follower_drops, history, queue_depth, breaker_open } = scrape;
         let Gauges {
             sessions,
             processes,
@@ -285,7 +295,9 @@ impl States {
         self.history_bytes.set(signed(history.bytes));
         self.history_failing.set(i64::from(history.problem.is_some()));
         self.host_available.set(signed(host.available.0));
-        self.close_watch.set(i64::from(*close_watch));
+        self.close_watch.set(i64::from(tracking.close_watch));
+        self.untracked.set(signed(tracking.untracked));
+        raise(&self.missed_runs, tracking.missed_runs);
         self.degraded.set(i64::from(*degraded));
         self.queue_depth.set(signed(*queue_depth));
         self.breaker_open.set(i64::from(*breaker_open));

@@ -110,7 +110,7 @@ async fn follow(
     let found = capability::Facts { lsm_trial: features.map(|features| features.lsm), ..capability::Facts::read() };
     let rights = rights(&found, &config);
     let facts = Facts {
-        tracking: Tracking { kernel_events: rings.is_some(), close_watch: false },
+        tracking: Tracking { kernel_events: rings.is_some(), ..Tracking::default() },
         degraded: rings.is_none(),
         capabilities: capability::of(&found),
         ..Facts::default()

@@ -230,7 +230,11 @@ impl Pump {
                 self.advance(effects);
             }
             Report::Input(input) => self.core.tell(now, input, effects),
-            Report::Lost { lifecycle, memory } => self.core.lost(now, lifecycle, memory, effects),
+            Report::Lost { lifecycle, memory, missed } => {
+                self.core.facts_mut().tracking.missed_runs += missed;
+                self.core.lost(now, lifecycle, memory, effects);
+            }
+            Report::Untracked(processes) => self.core.facts_mut().tracking.untracked = processes,
             Report::CloseWatch(on) => self.core.facts_mut().tracking.close_watch = on,
             Report::NoScan => {
                 self.rescan.ended();

@@ -1,11 +1,11 @@
-//! When all processes are looked at again: when the engine wants it, one scan at a time, and at most once a second.
+//! When all processes are looked at again: when the engine wants it, one scan at a time, and at most twice a second.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shortest time between the beginnings of two scans.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The shortest time between the beginnings of two scans. What was lost must be repaired within a second.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether a scan is wanted, and when it may begin.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_of_wishes_is_one_scan_a_second_and_never_two_at_once() {
+    fn wishes_during_a_scan_pause() {
         let began = Instant::now();
         let mut rescan = Rescan::wanted_at(began);
         assert_eq!(rescan.due(), Some(began));

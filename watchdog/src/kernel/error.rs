@@ -47,8 +47,8 @@ pub enum KernelError {
     /// Whether a process lives cannot be told.
     #[error("cannot tell whether {0} lives: {1}")]
     State(ProcessId, procfs::ProcError),
-    /// The map has no room for another process.
-    #[error("cannot track {0}: the map of tracked processes is full ([tracking] max_processes)")]
+    /// The map has no room for another process of this user.
+    #[error("cannot track {0}: the user's share of the map of tracked processes is full ([tracking] max_processes)")]
     Full(ProcessId),
     /// The map has no room for another gated session.
     #[error(
@@ -61,6 +61,9 @@ pub enum KernelError {
     /// A thread of our own, whose start was to show whether LSM programs work, could not be started.
     #[error("cannot start a thread to try LSM programs with: {0}")]
     Trial(std::io::Error),
+    /// How often the kernel skipped programs cannot be read.
+    #[error("cannot read how often the kernel skipped programs: {0}")]
+    Misses(std::io::Error),
     /// The feature is off.
     #[error("{0}")]
     Off(String),

@@ -23,7 +23,7 @@ use crate::engine::input::Lineage;
 
 /// Sessions that are counted, and what is attached for them.
 pub(super) struct Gate {
-    gated: HashMap<MapData, u32, [u8; size_of::<Gated>()]>,
+    pub(super) gated: HashMap<MapData, u32, [u8; size_of::<Gated>()]>,
     recount: Array<MapData, [u8; size_of::<Recount>()]>,
     denied: HashMap<MapData, u64, u8>,
     kill_denied: Array<MapData, u32>,
@@ -104,26 +104,43 @@ impl Tracer {
         self.features.counting.clone().map_err(KernelError::Off)?;
         let before = self.gate.sessions.get(&root).copied();
         if before.is_none_or(|session| session.max_processes != max_processes) {
-            let number = self.gate.last_number.wrapping_add(1).max(1);
-            let value = Gated { max_processes: max_processes.unwrap_or(0), root: root.pid.0, ..Gated::default() };
-            let mut bytes = [0; size_of::<Gated>()];
-            bytes.copy_from_slice(value.as_bytes());
-            match self.gate.gated.insert(number, bytes, 0) {
-                Ok(()) => {}
-                Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::TooManySessions(root)),
-                Err(source) => return Err(KernelError::Map { map: "GATED", doing: "write", source }),
-            }
-            self.gate.last_number = number;
-            if let Err(error) = self.recount(root, number, before.map_or(0, |before| before.number)) {
-                self.gate.forget(number)?;
-                return Err(error);
-            }
-            self.gate.sessions.insert(root, Session { number, max_processes });
-            if let Some(before) = before {
-                self.gate.forget(before.number)?;
-            }
+            self.count_anew(root, max_processes, before)?;
         }
         self.attach_what_is_needed()
+    }
+
+    /// Counts a session under a new number, from nothing.
+    fn count_anew(
+        &mut self,
+        root: ProcessId,
+        max_processes: Option<u32>,
+        before: Option<Session>,
+    ) -> Result<(), KernelError> {
+        let number = self.gate.last_number.wrapping_add(1).max(1);
+        let value = Gated { max_processes: max_processes.unwrap_or(0), root: root.pid.0, ..Gated::default() };
+        let mut bytes = [0; size_of::<Gated>()];
+        bytes.copy_from_slice(value.as_bytes());
+        match self.gate.gated.insert(number, bytes, 0) {
+            Ok(()) => {}
+            Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::TooManySessions(root)),
+            Err(source) => return Err(KernelError::Map { map: "GATED", doing: "write", source }),
+        }
+        self.gate.last_number = number;
+        if let Err(error) = self.recount(root, number, before.map_or(0, |before| before.number)) {
+            self.gate.forget(number)?;
+            return Err(error);
+        }
+        self.gate.sessions.insert(root, Session { number, max_processes });
+        before.map_or(Ok(()), |before| self.gate.forget(before.number))
+    }
+
+    /// Corrects the count of the session with this number, in which a process was counted whose exit the programs did not see.
+    pub(super) fn correct_count(&mut self, number: u32) -> Result<(), KernelError> {
+        let mut sessions = self.gate.sessions.iter().map(|(root, session)| (*root, *session));
+        match sessions.find(|(_, session)| session.number == number) {
+            Some((root, session)) => self.count_anew(root, session.max_processes, Some(session)),
+            None => Ok(()),
+        }
     }
 
     /// Holds the session of this root to nothing any more. One that is not held is nothing to do for.

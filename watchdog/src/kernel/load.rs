@@ -1,5 +1,7 @@
 //! Puts the programs into the kernel and attaches them.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
 use watchdog_common::{ABSENT, Settings};
@@ -8,17 +10,16 @@ use zerocopy::IntoBytes;
 use super::btf::Btf;
 use super::error::KernelError;
 use super::gate::{self, Gate};
-use super::layout::Layout;
+use super::layout::{Layout, Variants};
 use super::logs::KernelLog;
+use super::object::{Preemption, object};
 use super::programs::{iterator_program, tracepoint_program};
+use super::stats::Misses;
 use super::stream::EventRing;
 use super::tracer::{Feature, Features, Maps, Streams, Tracer};
+use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::Bytes;
-
-/// The programs, as `cargo xtask build-ebpf` made them.
-static OBJECT: &[u8] =
-    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../watchdog-ebpf/prebuilt/watchdog.bpf.o"));
 
 /// What is decided at load time.
 #[derive(Clone, Debug)]
@@ -62,26 +63,25 @@ impl Tracer {
     /// CAP_BPF and CAP_PERFMON) it always is.
     pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
         let layout = Layout::of(&Btf::of_running_kernel()?)?;
-        let settings = Settings { memory_step_pages: step_pages(options.memory_step), reserved: 0 };
-        let mut ebpf = {
-            let mut loader = EbpfLoader::new();
-            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
-            loader.btf(None);
-            loader
-                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
-                .override_global("SETTINGS", settings.as_bytes(), true)
-                .map_max_entries("TRACKED", options.max_processes)
-                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
-                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
-                .load(OBJECT)?
+        let load = |preemption| -> Result<_, KernelError> {
+            let mut ebpf = load_object(options, &layout, preemption)?;
+            let features = load_programs(&mut ebpf, &layout)?;
+            Ok((ebpf, features))
         };
-        let features = load_programs(&mut ebpf, &layout)?;
+        let (mut ebpf, features) = match (load(layout.preemption), layout.preemption) {
+            // A kernel without JIT has these functions, and refuses to call them.
+            (Err(error), Some(_)) => load(None).inspect(|_| {
+                tracing::warn!(reason = %reason(&error), "the kernel programs cannot switch preemption off");
+            })?,
+            (loaded, _) => loaded?,
+        };
         release_freed_memory();
 
         let maps = Maps {
             tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
             candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
             every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
+            dead: open(&mut ebpf, "DEAD", HashMap::try_from)?,
             lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
         };
         let streams = Streams {
@@ -89,12 +89,43 @@ impl Tracer {
             memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
         };
         let gate = Gate::open(&mut ebpf)?;
+        let users = Users::open(&mut ebpf, options.max_processes)?;
+        let misses = Misses::of(lifecycle_programs(&ebpf, layout.variants));
         let log = KernelLog::open(&mut ebpf);
-        let mut tracer = Self::new(ebpf, maps, features, gate, log);
+        let mut tracer = Self::new(ebpf, maps, features, gate, users, misses, log);
         tracer.set_candidates(options.candidates)?;
         tracer.attach_all(layout.variants)?;
         Ok((tracer, streams))
     }
+}
+
+/// The programs without which the table of processes, or a bound of the gate, may be wrong.
+fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = BorrowedFd<'_>> {
+    let Variants { exit, victim } = variants;
+    let names =
+        [Some("fork"), Some("exec"), exit, Some("free"), Some("signal"), victim, Some("task_alloc"), Some("deny_exec")];
+    let programs = names.into_iter().flatten().filter_map(|name| ebpf.program(name));
+    programs.filter_map(|program| Some(program.fd().ok()?.as_fd()))
+}
+
+/// Creates the maps.
+fn load_object(
+    options: &LoadOptions<'_>,
+    layout: &Layout,
+    preemption: Option<Preemption>,
+) -> Result<Ebpf, KernelError> {
+    let settings =
+        Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
+    let mut loader = EbpfLoader::new();
+    // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
+    loader.btf(None);
+    Ok(loader
+        .override_global("OFFSETS", layout.offsets.as_bytes(), true)
+        .override_global("SETTINGS", settings.as_bytes(), true)
+        .map_max_entries("TRACKED", options.max_processes)
+        .map_max_entries("LIFECYCLE", options.lifecycle_ring)
+        .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
+        .load(object(preemption).as_bytes())?)
 }
 
 /// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.

@@ -11,10 +11,13 @@ pub mod gate;
 pub mod layout;
 pub mod load;
 mod logs;
+mod object;
 mod programs;
+mod repair;
 mod stats;
 pub mod stream;
 pub mod tracer;
+mod users;
 
 pub(crate) use decode::text;
 pub use decode::{DecodeError, decode};

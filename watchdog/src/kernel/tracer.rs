@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use procfs::process::{StatFlags, Task};
+use procfs::process::{Stat, StatFlags, Task};
 use procfs::{ProcError, ProcResult};
 use watchdog_common::{
     LineageFlags, LossCause, NANOS_PER_TICK, RecordKind, SampleRecord, Tracked, name_hash, same_start,
@@ -21,8 +21,9 @@ use super::gate::Gate;
 use super::layout::Variants;
 use super::logs::KernelLog;
 use super::programs::{read_iterator, tracepoint_program};
-use super::stats::ProgramStats;
+use super::stats::{Misses, ProgramStats};
 use super::stream::EventRing;
+use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::{ProcessId, Ticks};
 use crate::engine::input::Lineage;
@@ -30,9 +31,11 @@ use crate::engine::input::Lineage;
 /// The loaded programs, their links and their maps. Dropping it detaches everything.
 pub struct Tracer {
     pub(super) ebpf: Ebpf,
-    maps: Maps,
+    pub(super) maps: Maps,
     pub(super) features: Features,
     pub(super) gate: Gate,
+    pub(super) users: Users,
+    misses: Misses,
     log: Option<KernelLog>,
     close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
     sample_buffer: Vec<u8>,
@@ -72,6 +75,7 @@ pub(super) struct Maps {
     pub(super) tracked: HashMap<MapData, u32, [u8; size_of::<Tracked>()]>,
     pub(super) candidates: HashMap<MapData, u64, u8>,
     pub(super) every_exec: Array<MapData, u32>,
+    pub(super) dead: HashMap<MapData, u32, u64>,
     pub(super) lost: PerCpuArray<MapData, [u64; LossCause::SLOTS]>,
 }
 
@@ -82,8 +86,6 @@ pub struct Entry {
     pub process: ProcessId,
     /// Its place.
     pub lineage: Lineage,
-    /// Dead, and not yet waited for (or waited for a moment ago), as far as it was told.
-    pub zombie: bool,
 }
 
 /// What became of a wish to track.
@@ -101,6 +103,7 @@ pub enum Placed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     slots: [u64; LossCause::SLOTS],
+    missed: u64,
 }
 
 /// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
@@ -116,12 +119,22 @@ const SAMPLES_A_READ: usize = 200;
 const CLOSE_WATCH: [&str; 3] = ["rss_stat", "reclaim_begin", "reclaim_end"];
 
 impl Tracer {
-    pub(super) fn new(ebpf: Ebpf, maps: Maps, features: Features, gate: Gate, log: Option<KernelLog>) -> Self {
+    pub(super) fn new(
+        ebpf: Ebpf,
+        maps: Maps,
+        features: Features,
+        gate: Gate,
+        users: Users,
+        misses: Misses,
+        log: Option<KernelLog>,
+    ) -> Self {
         Self {
             ebpf,
             maps,
             features,
             gate,
+            users,
+            misses,
             log,
             close_watch: None,
             sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
@@ -172,7 +185,7 @@ impl Tracer {
     /// is held with it, and not for a moment without.
     ///
     /// # Errors
-    /// When the map is full, or cannot be read or written.
+    /// When the map, or the user's share of it, is full, or cannot be read or written.
     pub fn track(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Placed, KernelError> {
         if let Some(placed) = self.change(process, lineage)? {
             return Ok(placed);
@@ -180,22 +193,25 @@ impl Tracer {
         if state_of(process)?.is_none() {
             return Ok(Placed::Gone);
         }
-        let entry = Tracked {
-            lineage: to_kernel(lineage),
-            start: start_of(process),
-            inherited_peak: 0,
-            counted: 0,
-            reserved: 0,
-        };
+        let Some(uid) = self.user_of(process, lineage)? else { return Ok(Placed::Gone) };
+        if !self.users.admits(uid)? {
+            return Err(KernelError::Full(process));
+        }
+        let entry =
+            Tracked { lineage: to_kernel(lineage), start: start_of(process), inherited_peak: 0, counted: 0, uid };
         match self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::NO_EXIST) {
-            Ok(()) => {}
+            Ok(()) => self.users.charge(uid, 1)?,
             // The kernel was quicker: the process called exec as a possible agent.
             Err(error) if is_errno(&error, libc::EEXIST) => {
                 if let Some(placed) = self.change(process, lineage)? {
                     return Ok(placed);
                 }
                 // What is there belongs to an earlier process of this pid, and to no living one.
-                self.maps.tracked.insert(process.pid.0, bytes_of(&entry), 0).map_err(writing)?;
+                if let Some(earlier) = self.entry_at(process.pid.0)? {
+                    self.remove(process.pid.0, &earlier)?;
+                }
+                self.maps.tracked.insert(process.pid.0, bytes_of(&entry), update::NO_EXIST).map_err(writing)?;
+                self.users.charge(uid, 1)?;
             }
             Err(error) if is_errno(&error, libc::E2BIG) => return Err(KernelError::Full(process)),
             Err(error) => return Err(writing(error)),
@@ -219,17 +235,43 @@ impl Tracer {
                 self.count_nowhere(process)?;
             }
         }
-        match self.maps.tracked.remove(&process.pid.0) {
-            Err(error) if !is_missing(&error) => Err(writing(error)),
-            _ => Ok(()),
+        match self.entry(process)? {
+            Some(entry) => self.remove(process.pid.0, &entry),
+            None => Ok(()),
         }
     }
 
-    /// Everything in the map, zombies included, in any order. Some 2 µs each.
+    /// Removes an entry, and takes it off where it was counted.
+    fn remove(&mut self, pid: u32, entry: &Tracked) -> Result<(), KernelError> {
+        match self.maps.tracked.remove(&pid) {
+            Ok(()) => {
+                self.users.charge(entry.uid, -1)?;
+                // No program will see the exit.
+                if entry.counted == 0 { Ok(()) } else { self.correct_count(entry.counted) }
+            }
+            Err(error) if is_missing(&error) => Ok(()),
+            Err(error) => Err(writing(error)),
+        }
+    }
+
+    /// Everything in the map, in any order. Some 2 µs each.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn entries(&self) -> Result<Vec<Entry>, KernelError> {
+        Ok(self.contents()?.iter().map(Entry::from).collect())
+    }
+
+    /// Zombies: processes that were tracked until they exited, and that the kernel has not freed.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn dead(&self) -> Result<Vec<ProcessId>, KernelError> {
+        let of = |pair: Result<(u32, u64), MapError>| pair.map(|(tgid, start)| ProcessId::from_kernel(tgid, start));
+        self.maps.dead.iter().map(|pair| of(pair).map_err(reading)).collect()
+    }
+
+    pub(super) fn contents(&self) -> Result<Vec<(u32, Tracked)>, KernelError> {
         let mut seen = HashSet::new();
         let mut entries = Vec::new();
         for pair in self.maps.tracked.iter() {
@@ -238,12 +280,7 @@ impl Tracer {
             if !seen.insert(tgid) {
                 continue;
             }
-            let tracked: Tracked = zerocopy::transmute!(value);
-            entries.push(Entry {
-                process: ProcessId::from_kernel(tgid, tracked.start),
-                lineage: decode::lineage(&tracked.lineage),
-                zombie: tracked.lineage.flags & LineageFlags::EXITED != 0,
-            });
+            entries.push((tgid, zerocopy::transmute!(value)));
         }
         Ok(entries)
     }
@@ -327,6 +364,7 @@ impl Tracer {
         for slots in per_cpu.iter() {
             lost.slots.iter_mut().zip(slots).for_each(|(sum, count)| *sum += count);
         }
+        lost.missed = self.misses.count().map_err(KernelError::Misses)?;
         Ok(lost)
     }
 
@@ -363,13 +401,29 @@ impl Tracer {
         Ok(self.entry(process)?.map_or(0, |entry| entry.counted))
     }
 
+    /// The user to whom a new entry is charged; `None` when the process is gone.
+    fn user_of(&self, process: ProcessId, lineage: &Lineage) -> Result<Option<u32>, KernelError> {
+        if process != lineage.root
+            && let Some(root) = self.entry(lineage.root)?
+        {
+            return Ok(Some(root.uid));
+        }
+        match procfs::process::Process::new(process.pid.0.cast_signed()).and_then(|found| found.status()) {
+            Ok(status) => Ok(Some(status.ruid)),
+            Err(ProcError::NotFound(_)) => Ok(None),
+            Err(source) => Err(KernelError::State(process, source)),
+        }
+    }
+
     /// The entry of this very process.
-    fn entry(&self, process: ProcessId) -> Result<Option<Tracked>, KernelError> {
-        match self.maps.tracked.get(&process.pid.0, 0) {
-            Ok(value) => {
-                let entry: Tracked = zerocopy::transmute!(value);
-                Ok(same_start(entry.start, start_of(process)).then_some(entry))
-            }
+    pub(super) fn entry(&self, process: ProcessId) -> Result<Option<Tracked>, KernelError> {
+        Ok(self.entry_at(process.pid.0)?.filter(|entry| same_start(entry.start, start_of(process))))
+    }
+
+    /// The entry of whichever process.
+    fn entry_at(&self, pid: u32) -> Result<Option<Tracked>, KernelError> {
+        match self.maps.tracked.get(&pid, 0) {
+            Ok(value) => Ok(Some(zerocopy::transmute!(value))),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(reading(error)),
         }
@@ -387,7 +441,7 @@ impl Tracer {
     /// when it has none.
     fn rewrite(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<u32>, KernelError> {
         /// What only the kernel knows.
-        const KERNELS: u32 = LineageFlags::EXITED | LineageFlags::FORKED;
+        const KERNELS: u32 = LineageFlags::FORKED;
         let Some(mut entry) = self.entry(process)? else { return Ok(None) };
         let noted = entry.lineage;
         entry.lineage = to_kernel(lineage);
@@ -404,12 +458,27 @@ impl Tracer {
     }
 
     /// Finds out what may have happened to a process while its entry was being written: it may have exited, or be gone.
-    fn settle(&mut self, process: ProcessId) -> Result<Placed, KernelError> {
+    pub(super) fn settle(&mut self, process: ProcessId) -> Result<Placed, KernelError> {
         match state_of(process)? {
             None => self.untrack(process).map(|()| Placed::Gone),
             Some(State::Alive) => Ok(Placed::Alive),
             Some(State::Ending) => Ok(Placed::Ending),
+            Some(State::Zombie) => {
+                // No program will note it as a zombie any more.
+                if let Some(entry) = self.entry(process)?
+                    && entry.lineage.flags & LineageFlags::WITNESS == 0
+                {
+                    self.maps.dead.insert(process.pid.0, entry.start, 0).map_err(writing)?;
+                }
+                self.untrack(process).map(|()| Placed::Ending)
+            }
         }
+    }
+}
+
+impl From<&(u32, Tracked)> for Entry {
+    fn from((tgid, tracked): &(u32, Tracked)) -> Self {
+        Self { process: ProcessId::from_kernel(*tgid, tracked.start), lineage: decode::lineage(&tracked.lineage) }
     }
 }
 
@@ -426,6 +495,12 @@ impl Lost {
         self.slots[LossCause::MAP_FULL as usize]
     }
 
+    /// Runs of the programs on fork, exec, exit and the like that the kernel skipped, of tracked processes or not.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
     /// Everything whose loss can make the table of processes wrong: all but the records of close watch.
     #[must_use]
     pub fn lifecycle(&self) -> u64 {
@@ -434,12 +509,13 @@ impl Lost {
             .map(|kind| self.of(kind))
             .sum::<u64>()
             + self.untracked()
+            + self.missed
     }
 
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.slots.iter().sum()
+        self.slots.iter().sum::<u64>() + self.missed
     }
 }
 
@@ -465,6 +541,8 @@ enum State {
     /// What was in the map before this was found will be there when its exit is told.
     Alive,
     Ending,
+    /// Its exit was reported, or never will be.
+    Zombie,
 }
 
 /// How this very process is; `None` when it is gone.
@@ -475,20 +553,23 @@ enum State {
 fn state_of(process: ProcessId) -> Result<Option<State>, KernelError> {
     let state = || -> ProcResult<State> {
         let found = procfs::process::Process::new(process.pid.0.cast_signed())?;
-        let lives = || -> ProcResult<bool> {
+        let stat = || -> ProcResult<Stat> {
             let stat = found.stat()?;
-            if Ticks(stat.starttime) != process.start_time {
-                return Err(ProcError::NotFound(None));
-            }
-            Ok(stat.flags & StatFlags::PF_EXITING.bits() == 0)
+            if Ticks(stat.starttime) == process.start_time { Ok(stat) } else { Err(ProcError::NotFound(None)) }
         };
+        let lives = || stat().map(|stat| stat.flags & StatFlags::PF_EXITING.bits() == 0);
         // The first thread may be gone long before the others. One that calls exec takes its place, and is nowhere for a moment
         // in between: so the place is looked at once more.
         let other = |task: ProcResult<Task>| {
             task.and_then(|task| task.stat()).is_ok_and(|stat| stat.flags & StatFlags::PF_EXITING.bits() == 0)
         };
         let lives = lives()? || found.tasks()?.any(other) || lives()?;
-        Ok(if lives { State::Alive } else { State::Ending })
+        if lives {
+            return Ok(State::Alive);
+        }
+        // The kernel makes it a zombie after it has told of the exit.
+        let Stat { state, num_threads, .. } = stat()?;
+        Ok(if state == 'Z' && num_threads <= 1 { State::Zombie } else { State::Ending })
     };
     match state() {
         Ok(state) => Ok(Some(state)),

@@ -62,7 +62,7 @@ fn a_double_fork_with_setsid_stays_in_its_session() {
     let parent = exec.lineage.parent.expect("a parent");
     scene.wait_for_exit(parent);
     let entries = scene.tracer.entries().expect("entries");
-    assert!(entries.iter().any(|entry| entry.process == exec.process && !entry.zombie));
+    assert!(entries.iter().any(|entry| entry.process == exec.process));
     end(exec.process);
     scene.wait_for_exit(exec.process);
 }
@@ -98,7 +98,7 @@ fn an_exec_from_another_thread_keeps_the_identity() {
     assert_eq!(exec.process, agent.process);
     assert_eq!(exec.image.argv, ["sleep", "0.3"]);
     let entries = scene.tracer.entries().expect("entries");
-    assert!(entries.iter().any(|entry| entry.process == agent.process && !entry.zombie));
+    assert!(entries.iter().any(|entry| entry.process == agent.process));
     assert_eq!(scene.wait_for_exit(agent.process).status, Some(ExitStatus::Code(0)));
     let exits = scene.events.iter().filter(|event| matches!(event, KernelEvent::Exit(_))).count();
     assert_eq!(exits, 1);
@@ -173,17 +173,14 @@ fn a_zombie_is_one_until_its_parent_waits() {
     let mut scene = Scene::new();
     let mut agent = scene.agent("exit 0");
     scene.wait_for_exit(agent.process);
-    let entries = scene.tracer.entries().expect("entries");
-    let entry = entries.iter().find(|entry| entry.process == agent.process).expect("still there");
-    assert!(entry.zombie);
+    assert!(scene.tracer.entries().expect("entries").is_empty(), "it takes no room");
+    assert_eq!(scene.tracer.dead().expect("dead"), [agent.process]);
     let samples = scene.tracer.sample().expect("sample");
     let sample = samples.iter().find(|sample| sample.tgid == agent.process.pid.0).expect("sampled");
     assert_ne!(sample.flags & watchdog_common::SampleFlags::ZOMBIE, 0);
 
     agent.child.wait().expect("wait");
-    eventually("its entry is gone", || {
-        !scene.tracer.entries().expect("entries").iter().any(|entry| entry.process == agent.process)
-    });
+    eventually("it is freed", || scene.tracer.dead().expect("dead").is_empty());
 }
 
 #[test]

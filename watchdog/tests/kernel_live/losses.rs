@@ -1,11 +1,14 @@
 //! What is lost is counted.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
 use watchdog::config::Candidates;
 use watchdog::engine::input::KernelEvent;
-use watchdog::kernel::LoadOptions;
-use watchdog_common::RecordKind;
+use watchdog::kernel::{KernelError, LoadOptions};
+use watchdog_common::{RecordKind, SampleFlags};
 
-use super::scene::{Agent, Scene};
+use super::scene::{Agent, Scene, eventually, root};
 
 #[test]
 fn every_record_that_finds_no_room_is_counted_by_kind() {
@@ -37,8 +40,75 @@ fn processes_that_find_no_room_in_the_map_are_counted() {
     );
     scene.track(agent.process);
     agent.go();
-    super::scene::eventually("children find no room", || scene.tracer.lost().expect("lost").untracked() > 0);
+    eventually("children find no room", || scene.tracer.lost().expect("lost").untracked() > 0);
     scene.tracer.flush_log();
+}
+
+#[test]
+fn zombies_take_no_room() {
+    let candidates = Candidates::default();
+    let mut scene = Scene::with(&LoadOptions::new(16, &candidates));
+    let mut agent = Agent::python_that_talks(
+        "import os\n\
+         for _ in range(50):\n\
+         \x20   pid = os.fork()\n\
+         \x20   if pid == 0: os._exit(0)\n\
+         \x20   os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n\
+         sys.stdout.write('forked\\n'); sys.stdout.flush(); sys.stdin.readline()\n",
+    );
+    scene.track(agent.process);
+    agent.go();
+    assert_eq!(agent.hears(), "forked");
+    assert_eq!(scene.tracer.lost().expect("lost").untracked(), 0);
+    assert_eq!(scene.tracer.entries().expect("entries").len(), 1);
+    assert_eq!(scene.tracer.dead().expect("dead").len(), 50);
+    let samples = scene.tracer.sample().expect("sample");
+    assert_eq!(samples.iter().filter(|sample| sample.flags & SampleFlags::ZOMBIE != 0).count(), 50);
+}
+
+/// A Python program of this user that forks so many children, says so, and then waits, as they do.
+fn forker(uid: u32, children: u32) -> Agent {
+    let script = format!(
+        "import sys, os\n\
+         sys.stdin.readline()\n\
+         for _ in range({children}):\n\
+         \x20   if os.fork() == 0:\n\
+         \x20       sys.stdin.readline(); os._exit(0)\n\
+         sys.stdout.write('forked\\n'); sys.stdout.flush(); sys.stdin.readline()\n"
+    );
+    let mut command = Command::new("/usr/bin/python3");
+    Agent::of(command.args(["-c", &script]).uid(uid).stdin(Stdio::piped()).stdout(Stdio::piped()))
+}
+
+#[test]
+fn users_leave_room_for_each_other() {
+    const ROOM: u32 = 64;
+    let candidates = Candidates::default();
+    let mut scene = Scene::with(&LoadOptions::new(ROOM, &candidates));
+    let of_session = |scene: &Scene, root: &Agent| {
+        let entries = scene.tracer.entries().expect("entries");
+        entries.iter().filter(|entry| entry.lineage.root == root.process).count() as u32
+    };
+    let [mut hog, mut second] = [forker(65_534, 2 * ROOM), forker(65_533, 10)];
+    for agent in [&mut hog, &mut second] {
+        scene.track(agent.process);
+        agent.go();
+        assert_eq!(agent.hears(), "forked");
+    }
+    assert_eq!(of_session(&scene, &hog), ROOM / 2, "as many as are free");
+    assert_eq!(of_session(&scene, &second), 11, "all of them");
+    assert_eq!(scene.tracer.lost().expect("lost").untracked(), u64::from(2 * ROOM + 1 - ROOM / 2));
+
+    // What the daemon tracks is held to the same.
+    let [more, others] = [forker(65_534, 0), forker(65_533, 0)];
+    let refused = scene.tracer.track(more.process, &root(more.process));
+    assert!(matches!(refused, Err(KernelError::Full(process)) if process == more.process), "{refused:?}");
+    scene.track(others.process);
+
+    drop(hog);
+    scene.tracer.repaired_entries().expect("repair");
+    eventually("the user's children exit", || scene.tracer.entries().expect("entries").len() == 12);
+    scene.track(more.process);
 }
 
 #[test]

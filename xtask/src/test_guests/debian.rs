@@ -16,6 +16,9 @@ pub(crate) enum Kernel {
     /// The kernel of Debian 13, and of Debian 12's backports.
     #[value(name = "6.12")]
     V6_12,
+    /// The newest kernel of Debian sid. A cached image stays in use until it is removed.
+    #[value(name = "sid")]
+    Sid,
 }
 
 impl Kernel {
@@ -24,6 +27,7 @@ impl Kernel {
         match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::Sid => "sid",
         }
     }
 
@@ -48,18 +52,83 @@ impl Kernel {
     }
 
     fn fetch(self, directory: &Path, image: &Path) -> Result<()> {
-        let pattern = format!(r"^linux-image-{}\..*cloud-amd64-unsigned$", self.series().replace('.', r"\."));
-        let found = output(Command::new("apt-cache").args(["search", "--names-only", &pattern]))?;
+        let apt = match self {
+            Self::V6_1 | Self::V6_12 => Apt::of_host(),
+            Self::Sid => Apt::of_sid(directory)?,
+        };
+        let pattern = match self {
+            Self::V6_1 | Self::V6_12 => {
+                format!(r"^linux-image-{}\..*cloud-amd64-unsigned$", self.series().replace('.', r"\."))
+            }
+            Self::Sid => r"^linux-binary-[0-9].*-cloud-amd64$".to_owned(),
+        };
+        let found = output(apt.command("apt-cache").args(["search", "--names-only", &pattern]))?;
         let names = found.lines().filter_map(|line| line.split_whitespace().next());
         let name =
             newest(names).with_context(|| format!("apt-cache finds nothing for {pattern}: try apt-get update"))?;
 
         let unpacked = directory.join(name);
-        unpack(name, &unpacked)?;
-        let vmlinuz = only_file(&unpacked.join("boot"), "")?;
+        apt.unpack(name, &unpacked)?;
+        let release = name.trim_start_matches("linux-image-").trim_start_matches("linux-binary-");
+        let release = release.trim_end_matches("-unsigned");
+        let vmlinuz = unpacked.join(match self {
+            Self::V6_1 | Self::V6_12 => format!("boot/vmlinuz-{release}"),
+            Self::Sid => format!("usr/lib/modules/{release}/vmlinuz"),
+        });
         // The image gets its name last: what has the name is whole.
         std::fs::rename(&vmlinuz, image).with_context(|| format!("moving {}", vmlinuz.display()))?;
         std::fs::remove_dir_all(&unpacked).with_context(|| format!("removing {}", unpacked.display()))
+    }
+}
+
+/// Where packages come from: options of apt's programs.
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// The sources of this machine.
+    fn of_host() -> Self {
+        Self { options: Vec::new() }
+    }
+
+    /// Debian sid, with package lists of its own in `directory`: this machine's sources stay as they are.
+    fn of_sid(directory: &Path) -> Result<Self> {
+        const SOURCES: &str = "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: sid\nComponents: main\n\
+            Architectures: amd64\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n";
+        let state = std::path::absolute(directory)?.join("apt-sid");
+        let (lists, cache, sources) = (state.join("lists"), state.join("cache"), state.join("sid.sources"));
+        for made in [lists.join("partial"), cache.join("archives/partial")] {
+            std::fs::create_dir_all(&made).with_context(|| format!("making {}", made.display()))?;
+        }
+        std::fs::write(&sources, SOURCES).with_context(|| format!("writing {}", sources.display()))?;
+        let options = [
+            format!("Dir::Etc::SourceList={}", sources.display()),
+            "Dir::Etc::SourceParts=-".to_owned(),
+            format!("Dir::State::Lists={}", lists.display()),
+            format!("Dir::Cache={}", cache.display()),
+            "Acquire::Languages=none".to_owned(),
+        ];
+        let apt = Self { options: options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect() };
+        println!("fetching the package lists of Debian sid");
+        output(apt.command("apt-get").args(["--quiet", "update"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options);
+        command
+    }
+
+    fn unpack(&self, name: &str, directory: &Path) -> Result<String> {
+        println!("fetching {name}");
+        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        output(self.command("apt-get").args(["--quiet", "download", name]).current_dir(directory))?;
+        let package = only_file(directory, ".deb")?;
+        output(Command::new("dpkg").arg("--extract").arg(&package).arg(directory))?;
+        std::fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+        Ok(package.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 }
 
@@ -70,13 +139,7 @@ impl Kernel {
 /// # Errors
 /// When apt-get has no such package, or no network.
 pub(crate) fn unpack(name: &str, directory: &Path) -> Result<String> {
-    println!("fetching {name}");
-    std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
-    output(Command::new("apt-get").args(["--quiet", "download", name]).current_dir(directory))?;
-    let package = only_file(directory, ".deb")?;
-    output(Command::new("dpkg").arg("--extract").arg(&package).arg(directory))?;
-    std::fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
-    Ok(package.file_name().unwrap_or_default().to_string_lossy().into_owned())
+    Apt::of_host().unpack(name, directory)
 }
 
 /// The name with the highest numbers in it.
@@ -87,13 +150,12 @@ fn newest<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     })
 }
 
-/// The one file of a directory whose name ends so, and, in /boot, is a kernel.
+/// The one file of a directory whose name ends so.
 fn only_file(directory: &Path, ending: &str) -> Result<PathBuf> {
     let entries = std::fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
-    let mut files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if ending.is_empty() { name.starts_with("vmlinuz-") } else { name.ends_with(ending) }
-    });
+    let mut files = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(ending)));
     files.next().with_context(|| format!("{} lacks what the package should hold", directory.display()))
 }
 

@@ -49,7 +49,11 @@ pub(super) enum Report {
         lifecycle: u64,
         /// Of close watch.
         memory: u64,
+        /// Of `lifecycle`, runs of kernel programs that the kernel skipped.
+        missed: u64,
     },
+    /// So many processes could not be tracked at present.
+    Untracked(u64),
     /// The memory programs are attached, or not.
     CloseWatch(bool),
     /// A scan that was ordered did not come about.

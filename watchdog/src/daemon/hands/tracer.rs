@@ -23,8 +23,13 @@ use crate::kernel::{KernelError, LoadOptions, Lost, Placed, Tracer};
 const STREAK: usize = 64;
 /// Of those that could not be tracked so many are tried again at once.
 const TRIES_AT_ONCE: usize = 256;
-/// The time between two looks at the counters of lost records.
-const LOST_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two looks at the counters of losses: with the scan that follows, the table is right again within a second.
+const LOST_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between two attempts to track processes that could not be tracked.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Refusals by the kernel programs count as processes that are not tracked for this long. By then a scan has found those that
+/// live.
+const REFUSALS_COUNT_FOR: Duration = Duration::from_secs(3);
 
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
@@ -90,7 +95,12 @@ struct Hand {
     /// Scans that were ordered.
     scans: u32,
     lost: Lost,
+    /// What the kernel programs could not track lately, and when that was last so.
+    refused: (u64, Instant),
+    /// As reported.
+    untracked: u64,
     next_lost: Instant,
+    next_retry: Instant,
     next_host: Instant,
     next_sample: Instant,
     failed: Grumble,
@@ -129,13 +139,16 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         unplaced: VecDeque::new(),
         scans: 0,
         lost: Lost::default(),
+        refused: (0, now),
+        untracked: 0,
         next_lost: now,
+        next_retry: now,
         next_host: now,
         next_sample: now,
         failed: Grumble::default(),
     };
     loop {
-        let due = hand.next_lost.min(hand.next_host).min(hand.next_sample);
+        let due = hand.next_lost.min(hand.next_retry).min(hand.next_host).min(hand.next_sample);
         let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
             // Those that wait go before what is due: somebody may wait for a launch behind them.
             Ok(order) => {
@@ -263,7 +276,7 @@ impl Hand {
             }));
         }
         self.report(Input::Inspected(granted.lease.process, None))?;
-        self.send(Report::Lost { lifecycle: 1, memory: 0 })
+        self.send(Report::Lost { lifecycle: 1, memory: 0, missed: 0 })
     }
 
     /// Denies what the configuration denies, but not before the second scan is ordered: until then the sessions that an
@@ -283,7 +296,11 @@ impl Hand {
         let now = Instant::now();
         if now >= self.next_lost {
             self.next_lost = now + LOST_INTERVAL;
-            self.tell_losses()?;
+            self.tell_losses(now)?;
+            self.tell_untracked(now)?;
+        }
+        if now >= self.next_retry {
+            self.next_retry = now + RETRY_INTERVAL;
             self.track_again()?;
             self.tracer.flush_log();
         }
@@ -314,14 +331,19 @@ impl Hand {
         }
     }
 
-    fn tell_losses(&mut self) -> Result<(), Ended> {
+    fn tell_losses(&mut self, now: Instant) -> Result<(), Ended> {
         match self.tracer.lost() {
             Ok(lost) => {
                 let before = std::mem::replace(&mut self.lost, lost);
                 let lifecycle = lost.lifecycle().saturating_sub(before.lifecycle());
                 let all = lost.total().saturating_sub(before.total());
+                let refused = lost.untracked().saturating_sub(before.untracked());
+                if refused > 0 {
+                    self.refused = (self.refused.0 + refused, now);
+                }
                 if all > 0 {
-                    self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle) })?;
+                    let missed = lost.missed().saturating_sub(before.missed());
+                    self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle), missed })?;
                 }
             }
             Err(error) => self.failed.say(format_args!("cannot tell how much was lost: {error}")),
@@ -329,8 +351,21 @@ impl Hand {
         Ok(())
     }
 
+    /// Reports how many processes are not tracked: those that were found, and those that the kernel programs had no room for
+    /// and no scan has looked for yet.
+    fn tell_untracked(&mut self, now: Instant) -> Result<(), Ended> {
+        if now.duration_since(self.refused.1) >= REFUSALS_COUNT_FOR {
+            self.refused.0 = 0;
+        }
+        let untracked = self.refused.0.max(self.unplaced.len() as u64);
+        if std::mem::replace(&mut self.untracked, untracked) != untracked {
+            self.send(Report::Untracked(untracked))?;
+        }
+        Ok(())
+    }
+
     fn scan(&mut self) -> Result<(), Ended> {
-        match self.tracer.entries() {
+        match self.tracer.repaired_entries() {
             Ok(entries) => {
                 let entries: HashMap<_, _> =
                     entries.iter().map(|entry| (entry.process.pid, (entry.process, entry.lineage))).collect();
@@ -370,7 +405,7 @@ impl Hand {
             Err(KernelError::Off(_)) => {
                 let mut glances = Vec::new();
                 let tracked = self.tracer.entries()?.into_iter().map(|entry| entry.process);
-                self.statm.glance(tracked, &mut glances)?;
+                self.statm.glance(tracked.chain(self.tracer.dead()?), &mut glances)?;
                 Ok(glances)
             }
             Err(error) => Err(error.into()),
@@ -460,12 +495,12 @@ mod tests {
         loop {
             match told.blocking_recv().unwrap() {
                 Report::Input(Input::Inspected(process, None)) => break assert_eq!(process, does_not.process),
-                Report::Input(_) | Report::CloseWatch(_) => {}
+                Report::Input(_) | Report::CloseWatch(_) | Report::Untracked(_) => {}
                 other => panic!("{other:?}"),
             }
         }
         let rescan = std::iter::from_fn(|| told.blocking_recv());
-        assert!(rescan.take(10).any(|report| matches!(report, Report::Lost { lifecycle: 1, memory: 0 })));
+        assert!(rescan.take(10).any(|report| matches!(report, Report::Lost { lifecycle: 1, memory: 0, .. })));
         let Some(LaunchUpdate::Granted(grant)) = asked[0].borrow_and_update().clone() else { panic!("not granted") };
         assert_eq!(grant.limits.cgroup_problem, None);
         assert!(asked[1].borrow_and_update().is_none(), "the warden answers where a cgroup is wanted");

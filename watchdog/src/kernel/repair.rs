@@ -1,0 +1,115 @@
+//! Repairs the map of tracked processes after the kernel has skipped a program, or the daemon was interrupted.
+
+use std::collections::HashSet;
+
+use watchdog_common::SampleFlags;
+
+use super::error::KernelError;
+use super::tracer::{Entry, Tracer};
+use crate::engine::id::ProcessId;
+
+impl Tracer {
+    /// As [`entries`](Self::entries), after a repair: entries of processes whose exit the kernel did not report are removed, and
+    /// what is counted is brought into line with what is there. A read of the sampler more.
+    ///
+    /// # Errors
+    /// When a map cannot be read or written, or the sampler cannot be read.
+    pub fn repaired_entries(&mut self) -> Result<Vec<Entry>, KernelError> {
+        let before = self.users.charges()?;
+        let contents = self.contents()?;
+        let after = self.users.charges()?;
+        let found: Vec<u32> = contents.iter().map(|(_, tracked)| tracked.uid).collect();
+        self.users.correct(&before, &found, &after)?;
+
+        let living: HashSet<ProcessId> = match self.sample() {
+            Ok(samples) => {
+                let living = samples.iter().filter(|sample| sample.flags & SampleFlags::ZOMBIE == 0);
+                living.map(|sample| ProcessId::from_kernel(sample.tgid, sample.start)).collect()
+            }
+            Err(KernelError::Off(_)) => HashSet::new(),
+            Err(error) => return Err(error),
+        };
+        let mut entries = Vec::with_capacity(contents.len());
+        for content in &contents {
+            let entry = Entry::from(content);
+            if living.contains(&entry.process) {
+                entries.push(entry);
+                continue;
+            }
+            self.settle(entry.process)?;
+            if self.entry(entry.process)?.is_some() {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use watchdog_common::{Gated, Tracked};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    use super::*;
+    use crate::config::Candidates;
+    use crate::engine::input::Lineage;
+    use crate::host::testing::Subject;
+    use crate::kernel::{LoadOptions, Placed};
+
+    const UID: u32 = 65_534;
+
+    /// A user's process, tracked and counted.
+    fn bound() -> (Tracer, Subject) {
+        let (mut tracer, _streams) = Tracer::load(&LoadOptions::new(64, &Candidates::default())).unwrap();
+        let subject = Subject::spawn(Command::new("sleep").arg("1000").uid(UID));
+        let root = subject.process;
+        let lineage = Lineage { root, parent: None, depth: 0, provisional: false, forked: false, witness: false };
+        assert_eq!(tracer.track(root, &lineage).unwrap(), Placed::Alive);
+        tracer.bound(root, Some(8)).unwrap();
+        (tracer, subject)
+    }
+
+    #[test]
+    fn unseen_exit_leaves_nothing() {
+        let (mut tracer, subject) = bound();
+        let root = subject.process;
+        let number = tracer.counted_under(root).unwrap();
+        // The process has left all counts by its exit, and is put back as if the program had not run.
+        let ghost = Subject::spawn(Command::new("sleep").arg("1000").uid(UID)).process;
+        let mut entry = tracer.entry(root).unwrap().unwrap();
+        entry.start = ghost.start_time.0 * watchdog_common::NANOS_PER_TICK;
+        let mut bytes = [0; size_of::<Tracked>()];
+        bytes.copy_from_slice(entry.as_bytes());
+        tracer.maps.tracked.insert(ghost.pid.0, bytes, 0).unwrap();
+        tracer.users.charge(UID, 1).unwrap();
+        let mut session = Gated::read_from_bytes(&tracer.gate.gated.get(&number, 0).unwrap()).unwrap();
+        session.live += 1;
+        let mut bytes = [0; size_of::<Gated>()];
+        bytes.copy_from_slice(session.as_bytes());
+        tracer.gate.gated.insert(number, bytes, 0).unwrap();
+        assert_eq!(tracer.counted(root).unwrap().unwrap().live, 2);
+
+        let left = tracer.repaired_entries().unwrap();
+
+        assert_eq!(left.iter().map(|entry| entry.process).collect::<Vec<_>>(), [root]);
+        assert_eq!(tracer.counted(root).unwrap().unwrap().live, 1);
+        assert_eq!(tracer.users.charges().unwrap().of(UID), (1, 1));
+    }
+
+    #[test]
+    fn count_drift_is_corrected() {
+        let (mut tracer, subject) = bound();
+        tracer.users.charge(UID, 40).unwrap();
+        tracer.users.charge(UID - 1, -3).unwrap();
+        assert_eq!(tracer.users.charges().unwrap().of(UID), (38, 41));
+
+        tracer.repaired_entries().unwrap();
+
+        assert_eq!(tracer.users.charges().unwrap().of(UID), (1, 1));
+        assert_eq!(tracer.users.charges().unwrap().of(UID - 1), (1, 0));
+        drop(subject);
+    }
+}
