@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::poll;
 use crate::proc::ProcessId;
+use crate::{limit, poll};
 
 /// A cgroup; removed when it is dropped. Whoever is left in it goes to the cgroup above.
 pub struct Cgroup {
@@ -86,7 +86,7 @@ impl Drop for Cgroup {
             // One that ends meanwhile is out of it too.
             let _ = std::fs::write(&above, pid);
         }
-        let removed = poll(Duration::from_secs(5), || std::fs::remove_dir(&self.directory).ok());
+        let removed = poll(limit(Duration::from_secs(5)), || std::fs::remove_dir(&self.directory).ok());
         if removed.is_none() {
             eprintln!("the cgroup {} is not empty, and stays", self.directory.display());
         }

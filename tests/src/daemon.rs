@@ -461,7 +461,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
             self.send(Signal::TERM);
-            if self.wait(Duration::from_secs(2)).is_none() {
+            if self.wait(limit(Duration::from_secs(5))).is_none() {
                 let _ = self.process.kill();
                 let _ = self.process.wait();
             }

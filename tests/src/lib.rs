@@ -46,10 +46,22 @@ pub fn in_guest() -> bool {
     std::env::var_os("WATCHDOG_GUEST").is_some()
 }
 
-/// A time limit that is exact on a real machine, and ten times as long on emulated processors.
+/// A time limit: exact on a machine that has a processor to spare, longer on a busy one by the number of tasks that share a
+/// processor, and ten times as long on emulated processors.
 #[must_use]
-pub fn limit(on_this_machine: Duration) -> Duration {
-    if in_guest() { on_this_machine * 10 } else { on_this_machine }
+pub fn limit(on_idle_machine: Duration) -> Duration {
+    if in_guest() { on_idle_machine * 10 } else { on_idle_machine.mul_f64(slowdown()) }
+}
+
+/// How many times as long everything takes on this machine now. Two tasks for each processor are the tests themselves.
+fn slowdown() -> f64 {
+    // The average of the last minute, and tasks that can run now: "0.20 0.18 0.12 1/80 11206".
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let fields: Vec<&str> = text.split([' ', '/']).collect();
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+    let share = number(0).max(number(3)) / processors;
+    if share > 2.0 { share.min(20.0) } else { 1.0 }
 }
 
 /// Seconds, as a time limit (see [`limit`]).

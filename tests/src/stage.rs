@@ -218,7 +218,7 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // The end of its input is the stage's sign to end everything below it.
         drop(self.process.stdin.take());
-        let gone = poll(Duration::from_secs(30), || self.process.try_wait().ok().flatten());
+        let gone = poll(limit(Duration::from_secs(30)), || self.process.try_wait().ok().flatten());
         if gone.is_none() {
             eprintln!("the stage {} did not end", self.process.id());
         }

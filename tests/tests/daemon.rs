@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use watchdog::api::FindingKind;
 use watchdog_tests::{Daemon, NOBODY, Options, Stage, get, limit, poll, raw_tcp, seconds};
 
 #[test]
@@ -126,7 +127,7 @@ fn metrics_have_the_names_of_the_contract() {
     let helper = stage.reported("helper");
     daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
     stage.kill(agent);
-    daemon.eventually(seconds(1.0), "an orphan", |look| look.findings.first().map(drop));
+    daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
 
     let health = raw_tcp(daemon.metrics_address(), "/healthz").expect("an answer");
     assert_eq!(health.status, 200);
@@ -193,7 +194,7 @@ fn without_root_it_says_what_is_missing_and_looks_at_proc() {
     });
     stage.kill(agent);
     daemon.eventually(seconds(5.0), "an orphan, seen by a look at /proc", |look| {
-        look.open(watchdog::api::FindingKind::Orphan).first().map(drop)
+        look.open(FindingKind::Orphan).first().map(drop)
     });
 }
 

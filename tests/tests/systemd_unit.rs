@@ -25,7 +25,7 @@ grace = "1s"
 [actions]
 enforce = true
 kill_after = "3s"
-notify = ["/bin/sh", "-c", "cat > /tmp/told"]
+notify = ["/bin/sh", "-c", "read stat < /proc/self/stat; echo $stat > /tmp/stat; umask > /tmp/umask; cat > /tmp/told"]
 
 [[profile]]
 name = "bounded"
@@ -275,6 +275,32 @@ fn a_daemon_that_is_killed_is_started_again_and_knows_whose_helpers_were_forked_
     installed.was_refused_nothing();
 }
 
+#[test]
+fn stopped_daemon_is_restarted_by_watchdog() {
+    let Some(installed) = Installed::configured() else { return };
+    assert_eq!(property("WatchdogUSec"), "30s");
+    let drop_in = Path::new("/run/systemd/system/watchdogd.service.d");
+    std::fs::create_dir_all(drop_in).expect("systemd reads drop-ins from there");
+    std::fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=10s\n").expect("a drop-in");
+    systemctl(&["daemon-reload"]);
+    systemctl(&["restart", UNIT]);
+    installed.await_active();
+
+    // It lives for longer than the limit, so it beats.
+    let pid = installed.status().pid;
+    std::thread::sleep(Duration::from_secs(15));
+    assert_eq!((installed.status().pid, property("NRestarts")), (pid, "0".to_owned()), "{}", installed.log());
+    run("busybox", &["kill", "-STOP", &pid.to_string()]);
+    let again =
+        poll(seconds(10.0), || (![0, pid].map(|old| old.to_string()).contains(&property("MainPID"))).then_some(()));
+    std::fs::remove_dir_all(drop_in).expect("it was just made");
+    systemctl(&["daemon-reload"]);
+    assert!(again.is_some(), "{}\n{}", systemctl(&["status", UNIT]), installed.log());
+    assert_eq!(property("NRestarts"), "1");
+    assert!(installed.log().contains("Watchdog timeout"), "{}", installed.log());
+    installed.await_active();
+}
+
 /// Two helpers of another user, whose agent is about to die: one ends when it is asked to, the other has to be killed.
 struct LeftBehind {
     agent: ProcessId,
@@ -336,6 +362,14 @@ fn orphans_of_another_user_are_ended_and_the_receipt_tells_how() {
     });
     assert!(told_of_it.is_some(), "{:?}\n{}", std::fs::read_to_string(&told), installed.log());
     assert_eq!(std::fs::metadata(&told).expect("it was just read").uid(), NOBODY);
+    // The daemon runs before other processes; what it starts does not.
+    let niceness = |stat: &str| stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(16).map(str::to_owned));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", installed.status().pid)).expect("it runs");
+    assert_eq!(niceness(&stat).as_deref(), Some("-10"), "{stat}");
+    let stat = std::fs::read_to_string(told.replace("/told", "/stat")).expect("written before");
+    assert_eq!(niceness(&stat).as_deref(), Some("0"), "{stat}");
+    let umask = std::fs::read_to_string(told.replace("/told", "/umask")).expect("written before");
+    assert_eq!(umask.trim(), "0022");
 
     assert!([neighbour.agent, neighbour.gentle, neighbour.stubborn].iter().all(|process| is_alive(*process)));
     installed.was_refused_nothing();

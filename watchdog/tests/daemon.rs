@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -22,7 +22,12 @@ fn watchdogd(runtime_dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
     command.arg("--runtime-dir").arg(runtime_dir).args(["--listen", "127.0.0.1:0"]);
     command.arg("--state-dir").arg(runtime_dir.join("state"));
-    command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(Stdio::piped());
+    command
+        .env_remove("RUST_LOG")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -91,6 +96,21 @@ impl Drop for Daemon {
     }
 }
 
+/// A service manager's socket, which waits for messages.
+fn notify_socket(dir: &Path) -> (UnixDatagram, PathBuf) {
+    let path = dir.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    (socket, path)
+}
+
+/// The next message.
+fn notified(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 256];
+    let length = socket.recv(&mut buffer).unwrap();
+    String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned()
+}
+
 fn http(mut stream: impl Read + Write, request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -108,6 +128,43 @@ fn status(runtime_dir: &Path) -> Value {
     let (code, body) = get(stream, "/v1/status");
     assert_eq!(code, 200, "{body}");
     serde_json::from_str(&body).unwrap()
+}
+
+#[test]
+fn watched_daemon_beats_until_it_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, path) = notify_socket(dir.path());
+    let mut command = watchdogd(dir.path());
+    let daemon = Daemon::start(command.env("NOTIFY_SOCKET", path).env("WATCHDOG_USEC", "1000000"));
+    while notified(&socket) != "READY=1" {}
+
+    // Nothing happens, and the loop beats twice in the time that it has.
+    let began = Instant::now();
+    assert_eq!([notified(&socket), notified(&socket), notified(&socket)], ["WATCHDOG=1"; 3]);
+    assert!(
+        began.elapsed() >= Duration::from_millis(900),
+        "{:?}: it beats no more often than it must",
+        began.elapsed()
+    );
+
+    daemon.signal(Signal::STOP);
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    // Beats that were under way when the signal came.
+    while socket.recv(&mut [0; 256]).is_ok_and(|_| began.elapsed() < PATIENCE) {}
+    assert!(socket.recv(&mut [0; 256]).is_err(), "a stopped daemon does not beat");
+    daemon.signal(Signal::CONT);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(notified(&socket), "WATCHDOG=1");
+}
+
+#[test]
+fn unwatched_daemon_sends_no_beat() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, path) = notify_socket(dir.path());
+    let daemon = Daemon::start(watchdogd(dir.path()).env("NOTIFY_SOCKET", path));
+    assert_eq!(notified(&socket), "READY=1");
+    daemon.signal(Signal::TERM);
+    assert_eq!(notified(&socket), "STOPPING=1");
 }
 
 #[test]

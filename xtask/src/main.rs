@@ -51,9 +51,9 @@ enum Command {
     #[cfg(feature = "eval")]
     #[command(hide = true)]
     EvalRun(eval::Options),
-    /// Run a program as root, with the environment of a test. For `test`, which has cargo call it.
+    /// Run a test binary as root, each of its tests with a time limit. For `test`, which has cargo call it.
     #[command(hide = true)]
-    AsRoot(privilege::Options),
+    RunTest(test::runner::Options),
 }
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Command::Eval(options) => eval::run(&options),
         #[cfg(feature = "eval")]
         Command::EvalRun(options) => eval::evaluate(&options).map(|()| ExitCode::SUCCESS),
-        Command::AsRoot(options) => privilege::run(&options),
+        Command::RunTest(options) => test::runner::run(&options),
     };
     match result {
         Ok(code) => code,

@@ -6,14 +6,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-/// `cargo xtask as-root PROGRAM [ARGUMENT…]`
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
-}
-
 /// The variables that a test may look at. `sudo` drops all of them, and its `-E` is neither allowed nor known everywhere.
 const KEPT: &[&str] = &["PATH", "CI", "TERM", "NO_COLOR"];
 
@@ -27,17 +19,6 @@ const KEPT_PREFIXES: &[&str] = &["CARGO", "RUST", "WATCHDOG_", "INSTA_", "PROPTE
 pub(crate) fn is_root() -> Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(std::fs::metadata("/proc/self")?.uid() == 0)
-}
-
-/// Becomes the program, as root.
-///
-/// # Errors
-/// When the program, or `sudo`, cannot be executed.
-pub(crate) fn run(Options { command }: &Options) -> Result<ExitCode> {
-    let Some((program, arguments)) = command.split_first() else {
-        bail!("no program given");
-    };
-    become_root(program, arguments)
 }
 
 /// Executes `program` in the place of this process: as it is when this is root, else through `sudo`.

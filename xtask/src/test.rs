@@ -1,4 +1,8 @@
-//! `cargo xtask test`: all tests of the workspace against the running kernel, the test binaries as root.
+//! `cargo xtask test`: all tests of the workspace against the running kernel, the test binaries as root. Cargo runs each of
+//! them through [`runner`].
+
+mod progress;
+pub(crate) mod runner;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -32,10 +36,11 @@ pub(crate) fn run(Options { arguments }: &Options) -> Result<ExitCode> {
     test.args(["test", "--no-fail-fast"]).env("WATCHDOG_BIN_DIR", programs);
     if !is_root()? {
         eprintln!("the end-to-end tests load programs into the kernel and need root: sudo may ask for your password");
-        let this = std::env::current_exe().context("finding this program's own path")?;
-        let this = this.to_str().context("this program's own path is not UTF-8")?;
-        test.arg("--config").arg(format!("target.'cfg(all())'.runner = [{this:?}, \"as-root\", \"--\"]"));
     }
+    // As just built: that may have replaced the file of this process.
+    let runner = programs.join("xtask");
+    let runner = runner.to_str().context("the path of the workspace is not UTF-8")?;
+    test.arg("--config").arg(format!("target.'cfg(all())'.runner = [{runner:?}, \"run-test\", \"--\"]"));
     let mut child = test.args(arguments).stdout(Stdio::piped()).spawn().context("running cargo")?;
     let output = child.stdout.take().context("cargo's output was not piped")?;
     let mut totals = Totals::default();

@@ -67,21 +67,23 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .iter()
         .zip(images)
         .flat_map(|(kernel, image)| boots.iter().map(move |boot| (*kernel, image.clone(), *boot)))
-        .filter(|(kernel, _, boot)| is_booted(*kernel, *boot, &suite))
+        .filter(|(kernel, _, boot)| suite.is_for(*kernel, *boot))
         .map(|(kernel, image, boot)| {
             let name = Guest::name_of(kernel, boot);
             let log = work.join(format!("{name}.log"));
-            let (plan, timeout) = (boot.plan().to_owned(), Duration::from_secs(*timeout));
+            let (plan, timeout) = (suite::plan_of(kernel, boot), Duration::from_secs(*timeout));
             let initramfs = work.join(root_of(boot)).with_extension("initramfs");
-            Guest { name, boot, plan, image, initramfs, log, timeout }
+            Guest { name, kernel, boot, plan, image, initramfs, log, timeout }
         })
         .collect();
     ensure!(!guests.is_empty(), "no guest has anything to run");
+    let plain = guests.iter().map(|guest| (guest.kernel, guest.boot)).filter(|(_, boot)| *boot != Boot::Systemd);
+    let plain: Vec<(Kernel, Boot)> = plain.collect();
     let roots: BTreeMap<&str, Boot> = guests.iter().map(|guest| (root_of(guest.boot), guest.boot)).collect();
     for (name, boot) in &roots {
         let (root, image) = (work.join(name), work.join(name).with_extension("initramfs"));
         match boot {
-            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite.contents(), &root, &image)?,
+            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite.contents(&plain), &root, &image)?,
             Boot::Systemd => systemd::write(&suite, &work, &root, &image)?,
         }
     }
@@ -114,13 +116,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Totals { passed, failed, .. } = sum;
     println!("guests: {passed} passed, {failed} failed in {} guests in {:.0?}", guests.len(), started.elapsed());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Whether this kernel is booted so. One kernel is enough to see what is done without LSM programs, and what a sandbox of
-/// systemd does.
-fn is_booted(kernel: Kernel, boot: Boot, suite: &suite::Suite) -> bool {
-    let everywhere = boot == Boot::WithLsm;
-    (everywhere || kernel == Kernel::V6_12) && suite.tests.iter().any(|test| test.plan(boot).is_some())
 }
 
 /// The root file system of guests that are booted so: its directory, and with another ending its initramfs.

@@ -17,6 +17,7 @@ mod exposition;
 mod gate_api;
 mod grumble;
 mod hands;
+mod heartbeat;
 mod historian;
 mod http;
 mod journal;

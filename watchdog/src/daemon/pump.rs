@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
 use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
+use super::heartbeat::Heartbeat;
 use super::request::Request;
 use super::rescan::Rescan;
 use super::run_file::RunFile;
@@ -63,6 +64,7 @@ pub(super) struct Pump {
     early: Vec<Request>,
     /// When the engine is next told that time has passed.
     tick: Instant,
+    heartbeat: Heartbeat,
     streak: u32,
 }
 
@@ -74,6 +76,8 @@ enum Turn {
     Request(Option<Request>),
     Tick,
     Rescan,
+    /// Nothing came, and the service manager wants to know that the loop runs.
+    Beat,
 }
 
 impl Pump {
@@ -90,7 +94,8 @@ impl Pump {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
-        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early: Vec::new(), tick, streak }
+        let (early, heartbeat) = (Vec::new(), Heartbeat::wanted());
+        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early, tick, heartbeat, streak }
     }
 
     /// Tells the engine something before anything else: what an earlier run knew.
@@ -119,12 +124,13 @@ impl Pump {
             // Something that was just told may have to be concluded sooner.
             self.tick = self.tick.min(Instant::now() + self.core.next_tick(clock::now()));
             self.carry_out(effects)?;
+            self.heartbeat.turn_completed();
         }
     }
 
     /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
     async fn next(&mut self) -> io::Result<Turn> {
-        let Self { rings, reports, requests, rescan, tick, streak, .. } = self;
+        let Self { rings, reports, requests, rescan, tick, heartbeat, streak, .. } = self;
         let (mut lives, mut steps) = (Vec::new(), Vec::new());
         let (lifecycle, memory) = match rings {
             Some(Rings { lifecycle, memory }) => (Some(lifecycle), Some(memory)),
@@ -137,6 +143,7 @@ impl Pump {
                 read = read(memory, &mut steps) => read.map(|()| Turn::Memory(steps)),
                 () = sleep_until(*tick) => Ok(Turn::Tick),
                 () = due(rescan.due()) => Ok(Turn::Rescan),
+                () = due(heartbeat.due()) => Ok(Turn::Beat),
             }
         };
         let tired = *streak >= STREAK;
@@ -178,6 +185,7 @@ impl Pump {
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
             }
+            Turn::Beat => {}
             Turn::Rescan => {
                 self.rescan.started(Instant::now());
                 self.order(Order::Scan)?;

@@ -3,11 +3,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use tempfile::TempDir;
+
+/// Seconds after which a client is killed.
+const TIME_LIMIT: u32 = 300;
 
 /// A socket at which a thread answers each connection with what `answer` makes of its request.
 pub(crate) struct Server {
@@ -76,10 +80,22 @@ pub(crate) fn stream_of(lines: &[&str]) -> String {
     format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}", chunks.collect::<String>())
 }
 
+/// A client. Its signals are those of a terminal's shell, whatever the tests were started with, and it is killed after a time
+/// in which every test has ended.
 pub(crate) fn ctl(socket: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogctl"));
     command.arg("--socket").arg(socket).args(arguments).stdin(Stdio::null());
     command.env_remove("WATCHDOG_SOCKET").env("TZ", "UTC");
+    // SAFETY: plain system calls, which are allowed between fork and exec. The alarm outlives the exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGALRM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            libc::alarm(TIME_LIMIT);
+            Ok(())
+        });
+    }
     command
 }
 

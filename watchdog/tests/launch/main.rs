@@ -135,8 +135,11 @@ fn the_command_has_the_descriptors_that_the_launcher_had(
 #[case("")]
 #[case("trap '' PIPE")]
 #[case("trap '' HUP INT CHLD")]
-fn signals_are_ignored_and_blocked_as_they_were(#[case] setup: &str) {
-    let (plain, launched) = with_and_without(setup, &["grep", "^Sig[BIC]", "/proc/self/status"]);
+fn signals_are_ignored_and_blocked_as_they_were(
+    #[case] setup: &str,
+    #[values(&[], &["--retries", "2"])] options: &[&str],
+) {
+    let (plain, launched) = with_and_without_options(setup, options, &["grep", "^Sig[BIC]", "/proc/self/status"]);
     assert_eq!(launched, plain);
     assert!(plain.contains("SigIgn"), "{plain}");
 }
@@ -364,6 +367,33 @@ fn whoever_is_interrupted_in_the_queue_ends_of_that() {
     // The daemon sees that by the end of the connection.
     daemon.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(daemon.read(&mut [0]).unwrap(), 0);
+}
+
+/// A shell without job control starts background jobs so.
+#[rstest]
+#[case(&["launch"])]
+#[case(&["launch", "--retries", "2"])]
+fn background_launch_keeps_ignoring_interrupt(#[case] launch: &[&str]) {
+    let (server, connections) = manual();
+    let script = "kill -INT $$; grep ^SigIgn: /proc/self/status";
+    let mut command = ctl(&server.socket(), &[launch, &["--", "sh", "-c", script]].concat());
+    // SAFETY: a plain system call, which is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let child = spawn(&mut command);
+    let mut daemon = connections.recv().unwrap();
+    daemon.write_all(stream_of(&[&waiting("quota", "2 of 2 run")]).as_bytes()).unwrap();
+    send(&child, libc::SIGINT);
+    let granted = grant_with(&json!({}), 0);
+    let chunk = format!("{:x}\r\n{granted}\n\r\n{END}", granted.len() + 1);
+    daemon.write_all(chunk.as_bytes()).unwrap();
+    let (code, out, err) = parts(child.wait_with_output().unwrap());
+    let ignored = u64::from_str_radix(out.trim_end().strip_prefix("SigIgn:\t").unwrap_or_default(), 16);
+    assert_eq!((code, ignored.map(|ignored| ignored >> (libc::SIGINT - 1) & 1)), (0, Ok(1)), "{out}{err}");
 }
 
 #[test]

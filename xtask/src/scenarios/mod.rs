@@ -29,6 +29,7 @@ use result::Report;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Which to stage [default: all].
+    #[arg(ignore_case = true)]
     names: Vec<Scenario>,
     /// Only with this guard; may be given more than once.
     #[arg(long = "guard", value_enum, value_name = "GUARD")]
@@ -184,6 +185,7 @@ pub(crate) fn run(Options { names, guards }: &Options) -> Result<ExitCode> {
 fn stage(scenario: Scenario, guards: &[Guard], image: &Path, initramfs: &Path, work: &Path) -> Result<Vec<Report>> {
     let name = format!("scenario-{}", scenario.name());
     let guest = Guest {
+        kernel: KERNEL,
         boot: Boot::WithLsm,
         plan: scenario.name().to_owned(),
         image: image.to_owned(),

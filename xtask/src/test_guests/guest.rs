@@ -31,15 +31,6 @@ pub(crate) enum Boot {
 }
 
 impl Boot {
-    /// What this boot runs: the name of a plan, which is a file in the guest's `/guest`, or a target of systemd.
-    pub(crate) fn plan(self) -> &'static str {
-        match self {
-            Self::WithLsm => "plan",
-            Self::WithoutLsm => "plan-without-lsm",
-            Self::Systemd => "multi-user.target",
-        }
-    }
-
     fn command_line(self, plan: &str) -> String {
         let modules = match self {
             Self::WithLsm | Self::Systemd => "capability,bpf",
@@ -59,9 +50,11 @@ impl Boot {
 pub(crate) struct Guest {
     /// How it is called in what is printed.
     pub(crate) name: String,
+    /// Its series of kernels.
+    pub(crate) kernel: Kernel,
     /// How it is booted.
     pub(crate) boot: Boot,
-    /// What it runs: see [`Boot::plan`].
+    /// What it runs: the name of a plan, which is a file in its `/guest`, or a target of systemd.
     pub(crate) plan: String,
     /// Its image.
     pub(crate) image: PathBuf,

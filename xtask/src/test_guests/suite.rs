@@ -1,35 +1,40 @@
 //! Which tests run in a guest, and how they are built.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::guest::Boot;
+use super::debian::Kernel;
+use super::guest::{Boot, Guest};
 use super::initramfs::Contents;
 use crate::cargo::{Executable, Kind, cargo, executables};
+use crate::output::output;
 
-/// Integration tests that need what a guest does not have (node, npm, a network), or that are about the daemon more than
-/// about the kernel: an emulated processor would run those for minutes each.
-const NOT_IN_GUESTS: &[&str] = &[
-    "real_programs",
-    "act_spares",
-    "agents",
-    "launch",
-    "contract",
-    "daemon",
-    "heap",
-    "history",
-    "hostile_clients",
-    "kept",
-    "leaks",
-    "many",
-    "packaging",
-    "recording",
-    "recordings",
-    "stage",
-    "users",
-    "watchdogctl",
+/// Integration tests that do not run in guests, and why. An emulated processor would run most of them for minutes.
+const NOT_IN_GUESTS: &[(&[&str], &str)] = &[
+    (&["real_programs", "heap", "agents"], "they need node, npm or a network"),
+    (
+        &["watchdogctl", "launch", "packaging", "recordings"],
+        "they start no daemon, and load no program into the kernel",
+    ),
+    (
+        &["contract", "daemon", "history", "hostile_clients", "recording", "users"],
+        "they are about sockets, files and HTTP",
+    ),
+    (
+        &["kept", "leaks", "many", "act_spares"],
+        "they are about verdicts of the engine, which takes the same input from every kernel",
+    ),
+    (&["stage"], "it tests the harness"),
 ];
+
+/// Integration tests that run on one kernel only: what they do to processes and cgroups has been the same since 5.10, and no
+/// program in the kernel takes part.
+const ON_ONE_KERNEL: &[&str] = &["act", "act_written_down", "reap", "small_machine", "throttle"];
+
+/// The kernel that [`ON_ONE_KERNEL`] is about, and the guests without LSM programs and with systemd.
+pub(super) const ONE_KERNEL: Kernel = Kernel::V6_12;
 
 /// Of the library's unit tests, those that talk to the kernel: what their names contain, any of it. The others test the same
 /// thing on every kernel.
@@ -63,23 +68,28 @@ pub(crate) struct Test {
     pub(crate) executable: Executable,
     /// What it is called with.
     pub(crate) arguments: Vec<String>,
+    /// It runs on [`ONE_KERNEL`] only.
+    one_kernel: bool,
 }
 
 impl Test {
-    /// Its line of the plan of this boot, if it is part of it.
-    pub(crate) fn plan(&self, boot: Boot) -> Option<String> {
-        let Self { name, executable, arguments } = self;
-        if (executable.name == SYSTEMD_BINARY) != (boot == Boot::Systemd) {
+    /// Its line of the plan of this guest, if it is part of it.
+    pub(crate) fn plan(&self, kernel: Kernel, boot: Boot) -> Option<String> {
+        let Self { name, executable, arguments, one_kernel } = self;
+        let elsewhere = kernel != ONE_KERNEL && (*one_kernel || boot != Boot::WithLsm);
+        if elsewhere || (executable.name == SYSTEMD_BINARY) != (boot == Boot::Systemd) {
             return None;
         }
         let arguments = match boot {
             Boot::WithLsm | Boot::Systemd => arguments.join(" "),
             Boot::WithoutLsm if executable.name == LSM_BINARY => arguments.join(" "),
-            // Filters are alternatives, so the one that was asked for takes the place of this one.
             Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
                 [] => LSM_TESTS.1.to_owned(),
-                [filter] if filter.contains(LSM_TESTS.1) => filter.clone(),
-                _ => return None,
+                [exact, names @ ..] => {
+                    let names: Vec<&str> =
+                        names.iter().map(String::as_str).filter(|name| name.contains(LSM_TESTS.1)).collect();
+                    (!names.is_empty()).then(|| format!("{exact} {}", names.join(" ")))?
+                }
             },
             Boot::WithoutLsm => return None,
         };
@@ -88,15 +98,28 @@ impl Test {
 }
 
 impl Suite {
-    /// What of it goes into a guest without systemd.
-    pub(crate) fn contents(&self) -> Contents<'_> {
+    /// Whether this guest has anything to run.
+    pub(crate) fn is_for(&self, kernel: Kernel, boot: Boot) -> bool {
+        self.tests.iter().any(|test| test.plan(kernel, boot).is_some())
+    }
+
+    /// What of it goes into these guests, which have no systemd.
+    pub(crate) fn contents(&self, guests: &[(Kernel, Boot)]) -> Contents<'_> {
         let Self { tests, programs } = self;
-        let boots = [Boot::WithLsm, Boot::WithoutLsm];
-        let plan = |boot| tests.iter().filter_map(|test| test.plan(boot)).collect::<String>();
-        let plans = boots.map(|boot| (boot.plan().to_owned(), plan(boot)));
-        let planned = tests.iter().filter(|test| boots.iter().any(|boot| test.plan(*boot).is_some()));
+        let plan = |(kernel, boot)| tests.iter().filter_map(|test| test.plan(kernel, boot)).collect::<String>();
+        let plans = guests.iter().map(|&(kernel, boot)| (plan_of(kernel, boot), plan((kernel, boot)))).collect();
+        let planned =
+            tests.iter().filter(|test| guests.iter().any(|(kernel, boot)| test.plan(*kernel, *boot).is_some()));
         let tests = planned.map(|test| (test.name.as_str(), test.executable.path.as_path())).collect();
-        Contents { programs, tests, plans: plans.into(), files: Vec::new() }
+        Contents { programs, tests, plans, files: Vec::new() }
+    }
+}
+
+/// What a guest runs: the name of a plan, which is a file in its `/guest`, or a target of systemd.
+pub(crate) fn plan_of(kernel: Kernel, boot: Boot) -> String {
+    match boot {
+        Boot::WithLsm | Boot::WithoutLsm => format!("plan-{}", Guest::name_of(kernel, boot)),
+        Boot::Systemd => "multi-user.target".to_owned(),
     }
 }
 
@@ -126,24 +149,46 @@ pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Resu
     let programs = programs(target)?;
     let one: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &[] };
     let built = cargo_static(target, &[&["test", "--no-run"], one].concat())?;
-    let mut tests: Vec<_> = built.into_iter().filter_map(|executable| select(executable, filter)).collect();
+    let mut tests = Vec::new();
+    for executable in built {
+        tests.extend(select(executable, filter, list)?);
+    }
     tests.sort_by(|one, other| one.name.cmp(&other.name));
-    ensure!(!tests.is_empty(), "no test binary was built for the guests");
+    ensure!(!tests.is_empty(), "the guests run no test with this name");
     Ok(Suite { tests, programs })
 }
 
-fn select(executable: Executable, filter: Option<&str>) -> Option<Test> {
-    let arguments: Vec<String> = match executable.kind {
-        Kind::LibraryTests if executable.package == "watchdog" => {
-            let filters = filter.as_ref().map_or(LIBRARY_FILTER, std::slice::from_ref);
-            filters.iter().map(|&filter| filter.to_owned()).collect()
-        }
-        Kind::IntegrationTests if !NOT_IN_GUESTS.contains(&executable.name.as_str()) => {
-            filter.iter().map(|&filter| filter.to_owned()).collect()
-        }
-        Kind::LibraryTests | Kind::IntegrationTests | Kind::Program | Kind::ProgramTests => return None,
+/// The names of a binary's tests that any of these filters lets through. A static binary runs here as in the guest.
+fn list(binary: &Path, filters: &[&str]) -> Result<Vec<String>> {
+    let text = output(Command::new(binary).args(["--list", "--format", "terse"]).args(filters))?;
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// Whether, and with what, a binary runs in the guests. A filter narrows what runs there: it adds nothing.
+fn select(
+    executable: Executable,
+    filter: Option<&str>,
+    list: impl Fn(&Path, &[&str]) -> Result<Vec<String>>,
+) -> Result<Option<Test>> {
+    let of_guests = |name: &str| !NOT_IN_GUESTS.iter().any(|(names, _)| names.contains(&name));
+    let filters = match executable.kind {
+        Kind::LibraryTests if executable.package == "watchdog" => LIBRARY_FILTER,
+        Kind::IntegrationTests if of_guests(&executable.name) => &[],
+        Kind::LibraryTests | Kind::IntegrationTests | Kind::Program | Kind::ProgramTests => return Ok(None),
     };
-    Some(Test { name: format!("{}-{}", executable.package, executable.name), executable, arguments })
+    let arguments: Vec<String> = match filter {
+        None => filters.iter().map(|&filter| filter.to_owned()).collect(),
+        Some(filter) => {
+            let mut names = list(&executable.path, filters)?;
+            names.retain(|name| name.contains(filter));
+            if names.is_empty() {
+                return Ok(None);
+            }
+            std::iter::once("--exact".to_owned()).chain(names).collect()
+        }
+    };
+    let one_kernel = filter.is_none() && ON_ONE_KERNEL.contains(&executable.name.as_str());
+    Ok(Some(Test { name: format!("{}-{}", executable.package, executable.name), executable, arguments, one_kernel }))
 }
 
 #[cfg(test)]
@@ -152,11 +197,21 @@ mod tests {
 
     use super::*;
 
-    fn plan(name: &str, filter: Option<&str>, boot: Boot) -> Option<String> {
-        let package = "watchdog".to_owned();
+    /// Stands in for the binary.
+    fn listed(_: &Path, filters: &[&str]) -> Result<Vec<String>> {
+        let names = ["engine::gate::a", "gate::a_fork", "kernel::decode::gate", "lineage::b"];
+        let passes = |name: &&str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
+        Ok(names.into_iter().filter(passes).map(str::to_owned).collect())
+    }
+
+    fn plan_of_kind(kind: Kind, name: &str, filter: Option<&str>, kernel: Kernel, boot: Boot) -> Option<String> {
         let executable =
-            Executable { package, name: name.to_owned(), kind: Kind::IntegrationTests, path: PathBuf::new() };
-        select(executable, filter).and_then(|test| test.plan(boot))
+            Executable { package: "watchdog".to_owned(), name: name.to_owned(), kind, path: PathBuf::new() };
+        select(executable, filter, listed).unwrap().and_then(|test| test.plan(kernel, boot))
+    }
+
+    fn plan(name: &str, filter: Option<&str>, boot: Boot) -> Option<String> {
+        plan_of_kind(Kind::IntegrationTests, name, filter, ONE_KERNEL, boot)
     }
 
     #[test]
@@ -178,22 +233,31 @@ mod tests {
     }
 
     #[test]
+    fn other_kernels_run_what_depends_on_them() {
+        let on_sid = |name, filter, boot| plan_of_kind(Kind::IntegrationTests, name, filter, Kernel::Sid, boot);
+        assert!(on_sid("kernel_live", None, Boot::WithLsm).is_some());
+        assert!(on_sid("kernel_live", None, Boot::WithoutLsm).is_none());
+        assert!(on_sid(SYSTEMD_BINARY, None, Boot::Systemd).is_none());
+        assert!(on_sid("reap", None, Boot::WithLsm).is_none());
+        assert!(on_sid("reap", Some("lineage"), Boot::WithLsm).is_some(), "it was asked for");
+    }
+
+    #[test]
     fn of_the_library_what_talks_to_the_kernel_is_tested() {
-        let library = |filter| {
-            let (package, name) = ("watchdog".to_owned(), "watchdog".to_owned());
-            let executable = Executable { package, name, kind: Kind::LibraryTests, path: PathBuf::new() };
-            select(executable, filter).and_then(|test| test.plan(Boot::WithLsm))
-        };
+        let library = |filter| plan_of_kind(Kind::LibraryTests, "watchdog", filter, ONE_KERNEL, Boot::WithLsm);
         assert_eq!(library(None).as_deref(), Some("watchdog-watchdog 1200 kernel:: host::cgroup\n"));
-        assert_eq!(library(Some("gate")).as_deref(), Some("watchdog-watchdog 1200 gate\n"));
+        let narrow = "watchdog-watchdog 1200 --exact kernel::decode::gate\n";
+        assert_eq!(library(Some("gate")).as_deref(), Some(narrow), "and of the engine nothing");
+        assert_eq!(library(Some("engine")), None);
     }
 
     #[test]
     fn a_filter_holds_in_both_and_a_guest_that_has_nothing_to_run_is_not_booted() {
-        let narrow = Some("watchdog-kernel_live 1200 gate::a_fork\n");
+        let narrow = Some("watchdog-kernel_live 1200 --exact gate::a_fork\n");
         for boot in [Boot::WithLsm, Boot::WithoutLsm] {
             assert_eq!(plan("kernel_live", Some("gate::a_fork"), boot).as_deref(), narrow);
         }
         assert_eq!(plan("kernel_live", Some("lineage"), Boot::WithoutLsm), None);
+        assert_eq!(plan("other", Some("nothing"), Boot::WithLsm), None);
     }
 }

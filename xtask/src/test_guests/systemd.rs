@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::guest::Boot;
 use super::initramfs;
-use super::suite::{Suite, TIMEOUT_SECONDS, Test};
+use super::suite::{ONE_KERNEL, Suite, TIMEOUT_SECONDS, Test};
 use crate::cargo::workspace;
 use crate::output::output;
 
@@ -64,7 +64,7 @@ const APPLETS: &[&str] = &["cat", "kill", "mount", "sh", "sleep", "umount", "una
 /// # Errors
 /// When a package cannot be fetched, or lacks what is expected in it, or a file cannot be written.
 pub(crate) fn write(suite: &Suite, work: &Path, root: &Path, image: &Path) -> Result<()> {
-    let Some(test) = suite.tests.iter().find(|test| test.plan(Boot::Systemd).is_some()) else {
+    let Some(test) = suite.tests.iter().find(|test| test.plan(ONE_KERNEL, Boot::Systemd).is_some()) else {
         bail!("there is no test for this guest");
     };
     let packages = packages(work)?;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, geteuid, getpriority_process, kill_process_group, setpriority_process, umask};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -159,6 +160,8 @@ fn spawn(command: &[String], user: &str, run_as: RunAs) -> Result<Child, Failure
         // The child gives up root's other groups as well, and does not run at all where it cannot.
         child.uid(uid.0).gid(gid);
     }
+    // SAFETY: plain system calls, which are allowed between fork and exec.
+    unsafe { child.pre_exec(leave_daemon_settings) };
     let child = child.spawn().map_err(|error| match (run_as, error.raw_os_error()) {
         (RunAs::Account(_), Some(libc::EPERM)) => Failure::MayNotBecome { user: user.to_owned(), error },
         _ => Failure::Start(error),
@@ -167,6 +170,15 @@ fn spawn(command: &[String], user: &str, run_as: RunAs) -> Result<Child, Failure
         be_killable(pid);
     }
     Ok(child)
+}
+
+/// Undoes what the daemon's unit sets for the daemon alone: a priority above other processes, and a strict umask.
+fn leave_daemon_settings() -> io::Result<()> {
+    umask(Mode::WGRP | Mode::WOTH);
+    if getpriority_process(None)? < 0 {
+        setpriority_process(None, 0)?;
+    }
+    Ok(())
 }
 
 /// The daemon is among the last to be killed for want of memory; what it starts must not be. The child has not been reaped:
