@@ -317,7 +317,8 @@ fn directories_of_another_user_are_refused() {
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
     symlink(&good, strange.join("link")).unwrap();
     for bad in [&strange, &strange.join("below"), &strange.join("new"), &strange.join("link"), &shared] {
-        let victims = [("runtime", bad.clone(), dir.path().join("state")), ("state", dir.path().join("run"), bad.clone())];
+        let victims =
+            [("runtime", bad.clone(), dir.path().join("state")), ("state", dir.path().join("run"), bad.clone())];
         for (which, runtime_dir, state_dir) in victims {
             let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
             command.arg("--runtime-dir").arg(runtime_dir).arg("--state-dir").arg(state_dir).args(["--listen", "off"]);

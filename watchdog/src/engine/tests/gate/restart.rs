@@ -1,9 +1,9 @@
 //! What the daemon wrote down is what the next one knows.
 
 use super::*;
-use crate::engine::{Engine, ID_BLOCK};
 use crate::engine::gate::{GateRecord, Restored};
 use crate::engine::id::{ActionId, BootTime, FindingId, LastIds, SessionId};
+use crate::engine::{Engine, ID_BLOCK};
 use std::sync::Arc;
 
 /// What was written down so far.
