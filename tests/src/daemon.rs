@@ -137,8 +137,13 @@ impl Daemon {
     /// # Panics
     /// When it does not become ready.
     pub fn restart(&mut self) {
-        self.process = self.files.launch(self.uid);
+        self.launch_again();
         self.await_ready();
+    }
+
+    /// Starts the daemon again, after it has ended, and does not wait for it.
+    pub fn launch_again(&mut self) {
+        self.process = self.files.launch(self.uid);
     }
 
     fn await_ready(&mut self) {

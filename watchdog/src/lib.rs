@@ -27,4 +27,5 @@ pub mod kernel;
 mod lock_file;
 pub mod recording;
 mod signals;
+mod trusted_file;
 mod units;

@@ -317,9 +317,9 @@ fn a_history_that_is_none_is_set_aside_with_a_warning() {
     fs::create_dir(&state).unwrap();
     fs::write(state.join("history.log"), vec![0x5a; 1 << 20]).unwrap();
     let daemon = Daemon::start(&mut watchdogd(dir.path()));
-    let warning = daemon.said.iter().find(|line| line.contains("history.set-aside"));
+    let warning = daemon.said.iter().find(|line| line.contains("history.log.set-aside-1"));
     assert!(warning.is_some_and(|line| line.contains("WARN")), "{:#?}", daemon.said);
-    assert_eq!(fs::metadata(state.join("history.set-aside")).unwrap().len(), 1 << 20);
+    assert_eq!(fs::metadata(state.join("history.log.set-aside-1")).unwrap().len(), 1 << 20);
     assert_eq!(status(dir.path())["history"]["problem"], Value::Null);
 }
 
@@ -351,4 +351,69 @@ fn without_root_it_runs_degraded_and_says_what_that_costs() {
     let status = status(&runtime_dir);
     assert_eq!(status["degraded"], true);
     assert_eq!(status["tracking"]["kernel_events"], false);
+}
+
+/// A directory of another user, as root makes one for a test.
+fn of_stranger(path: &Path) {
+    fs::create_dir(path).unwrap();
+    std::os::unix::fs::chown(path, Some(54_321), None).unwrap();
+}
+
+#[test]
+fn directories_of_another_user_are_refused() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (strange, shared, good) = (dir.path().join("strange"), dir.path().join("shared"), dir.path().join("good"));
+    of_stranger(&strange);
+    fs::create_dir(strange.join("below")).unwrap();
+    fs::create_dir(&good).unwrap();
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    symlink(&good, strange.join("link")).unwrap();
+    for bad in [&strange, &strange.join("below"), &strange.join("new"), &strange.join("link"), &shared] {
+        let victims =
+            [("runtime", bad.clone(), dir.path().join("state")), ("state", dir.path().join("run"), bad.clone())];
+        for (which, runtime_dir, state_dir) in victims {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogd"));
+            command.arg("--runtime-dir").arg(runtime_dir).arg("--state-dir").arg(state_dir).args(["--listen", "off"]);
+            let (status, said) = refused(&mut command);
+            assert_eq!(status.code(), Some(1), "{}: {said}", bad.display());
+            let culprit = if *bad == shared { "mode 1777" } else { "uid 54321" };
+            assert!(said.contains(which) && said.contains(culprit) && said.contains("ch"), "{}: {said}", bad.display());
+        }
+        assert!(fs::read_dir(&good).unwrap().next().is_none(), "nothing is written through {}", bad.display());
+    }
+}
+
+#[test]
+fn writable_configuration_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.toml");
+    let mode = |mode: u32| fs::set_permissions(&config, fs::Permissions::from_mode(mode)).unwrap();
+    let text = |grace: &str| format!("[tracking]\nbuilt_in_profiles = false\n[orphans]\ngrace = \"{grace}\"\n");
+    fs::write(&config, text("2s")).unwrap();
+    let command = || {
+        let mut command = watchdogd(dir.path());
+        command.arg("--config").arg(&config);
+        command
+    };
+    mode(0o666);
+    let (status, said) = refused(&mut command());
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("config.toml") && said.contains("mode 0666") && said.contains("chmod go-w"), "{said}");
+
+    mode(0o644);
+    let mut daemon = Daemon::start(&mut command());
+    mode(0o622);
+    fs::write(&config, text("3s")).unwrap();
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for("the configuration stays as it was");
+    assert!(line.contains("mode 0622"), "{line}");
+    mode(0o600);
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("the configuration was read again");
 }

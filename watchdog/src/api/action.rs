@@ -88,7 +88,7 @@ pub struct Actions {
 /// What is done to a group of processes, why, and what came of it: written down before it begins, and when it is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Counted up over all runs of the daemon on this boot; 0 for what was only planned.
+    /// Counted up over all runs of the daemon, never used again; 0 for what was only planned.
     pub id: u64,
     /// What is done.
     pub action: ActionKind,

@@ -10,8 +10,7 @@ use super::{Finding, Host, Receipt};
 pub struct Record {
     /// When it happened, RFC 3339.
     pub at: String,
-    /// The run of the daemon that saw it, named by the moment at which that began. Sessions and findings are counted
-    /// anew in each run.
+    /// The run of the daemon that saw it, named by the moment at which that began.
     pub run: String,
     /// The user whose it is; null when nobody in particular is concerned, or it is not known.
     pub owner_uid: Option<u32>,
@@ -71,7 +70,7 @@ pub struct HostRecord {
 /// What a session held at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionMemory {
-    /// Its number in its run.
+    /// Its id, never used again.
     pub session: u64,
     /// Its profile.
     pub profile: String,
@@ -103,7 +102,7 @@ pub struct ProcessMemory {
 /// The beginning of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStart {
-    /// Its number in its run.
+    /// Its id, never used again.
     pub session: u64,
     /// The profile that recognised the agent.
     pub profile: String,

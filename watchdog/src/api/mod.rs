@@ -30,7 +30,7 @@ pub use history::{
     ActionRecord, End, FindingRecord, Growth, HostRecord, HostTrend, OomRecord, Past, Postmortem, ProcessMemory,
     Record, SessionMemory, SessionStart, SessionSummary,
 };
-pub use status::{Capability, Counts, HistoryState, Host, Status, Tracking};
+pub use status::{Capability, Counts, HistoryState, Host, SetAside, Status, Tracking};
 pub use tree::{Process, ProcessKind, ProcessState, Session, SessionState, Tree};
 
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,9 @@ use serde::{Deserialize, Serialize};
 pub struct Problem {
     /// What went wrong, in one sentence, with the next step.
     pub error: String,
+    /// The daemon is starting: the same request will be answered in a moment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starting: bool,
 }
 
 /// A process or a session, as somebody names it.

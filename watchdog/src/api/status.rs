@@ -30,6 +30,20 @@ pub struct Status {
     /// How the history is written; null where a daemon keeps none.
     #[serde(default)]
     pub history: Option<HistoryState>,
+    /// Files of the daemon that were damaged or could not be trusted, since the daemon started.
+    #[serde(default)]
+    pub set_aside: Vec<SetAside>,
+}
+
+/// A file of the daemon that was damaged or could not be trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAside {
+    /// Where it was.
+    pub path: String,
+    /// What was wrong with it.
+    pub because: String,
+    /// Its name now; null where it could not be renamed.
+    pub kept_as: Option<String>,
 }
 
 /// How processes are followed.

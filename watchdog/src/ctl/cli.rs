@@ -107,7 +107,7 @@ Examples:
     /// What happened, as far back as it is remembered: sessions, findings, deaths, actions
     #[command(after_help = "\
 It outlives the daemon and the host: 7 days by default. The daemon is asked; if none is reachable, the file is read, for
-which one has to be root. Sessions and findings are counted anew whenever the daemon starts. Of the host's memory, which
+which one has to be root. An id of a session, finding or action is never given twice. Of the host's memory, which
 is recorded every 10 s, only the moments are shown in which it was short.
 
 Examples:

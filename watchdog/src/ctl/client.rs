@@ -15,13 +15,16 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::failure::Failure;
 use crate::api::Problem;
 
 /// How long the daemon may take for a whole answer, and for the beginning of a stream.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a daemon is waited for that is starting, and the pause between two requests.
+const STARTING: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(200);
 /// No answer is larger: ten thousand processes with all their arguments are about 20 MB.
 const LARGEST_ANSWER: usize = 64 << 20;
 /// No line of a stream is longer: the kernel's events hold a bounded part of argv.
@@ -123,7 +126,24 @@ impl Client {
         Ok(Lines { client: self.clone(), request, body, pending: BytesMut::new(), searched: 0 })
     }
 
+    /// Asks again while the daemon is starting, for a bounded time.
     async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Answer<T>, Failure> {
+        let longest = if self.patience < PATIENCE { self.patience } else { STARTING };
+        let until = Instant::now() + longest;
+        loop {
+            match self.exchange_once(method.clone(), path, body.clone()).await {
+                Err(Failure::Starting(_)) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn exchange_once<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -184,6 +204,7 @@ impl Client {
 
     fn refusal(&self, request: &str, status: StatusCode, body: &[u8]) -> Failure {
         let reason = match serde_json::from_slice::<Problem>(body) {
+            Ok(Problem { error, starting: true }) => return Failure::Starting(error),
             Ok(problem) => problem.error,
             Err(_) => format!("the daemon answered {request} with {status} and gave no reason; its log may"),
         };

@@ -8,7 +8,8 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::Output;
 use super::show::{Cell, Column, Ink, Screen, Table, visible};
-use crate::api::{Capability, Status};
+use super::status;
+use crate::api::{Capability, SetAside, Status};
 
 /// Without one of the first ones there are no kernel events, and short-lived processes are missed; without the last one
 /// nothing can be ended.
@@ -40,6 +41,8 @@ struct Daemon {
     version: Option<String>,
     degraded: Option<bool>,
     kernel_events: Option<bool>,
+    /// Its files that were damaged or not trusted, since it started.
+    set_aside: Vec<SetAside>,
     /// Why nothing is known of it.
     error: Option<String>,
 }
@@ -79,6 +82,7 @@ impl Daemon {
             version: Some(status.version),
             degraded: Some(status.degraded),
             kernel_events: Some(status.tracking.kernel_events),
+            set_aside: status.set_aside,
             error: None,
         }
     }
@@ -127,10 +131,12 @@ fn daemon(daemon: &Daemon) -> String {
     let degraded = if daemon.degraded == Some(true) { ", degraded" } else { "" };
     let other = env!("CARGO_PKG_VERSION");
     let differs = if version == other { String::new() } else { format!(" (this is watchdogctl {other})") };
+    let files = daemon.set_aside.iter().map(|file| format!("\nset aside: {}", status::set_aside(file)));
     format!(
-        "daemon: version {}{differs} at {}, tracking {tracking}{degraded}",
+        "daemon: version {}{differs} at {}, tracking {tracking}{degraded}{}",
         visible(version),
-        visible(&daemon.socket)
+        visible(&daemon.socket),
+        files.collect::<String>()
     )
 }
 
@@ -164,6 +170,7 @@ mod tests {
             version: Some(version.into()),
             degraded: Some(false),
             kernel_events: Some(true),
+            set_aside: Vec::new(),
             error: None,
         }
     }
@@ -222,6 +229,15 @@ mod tests {
     fn another_version_of_the_daemon_is_pointed_out() {
         let line = daemon(&daemon_of("9.9.9"));
         assert!(line.starts_with("daemon: version 9.9.9 (this is watchdogctl "), "{line}");
+    }
+
+    #[test]
+    fn set_aside_files_are_named() {
+        let mut known = daemon_of(env!("CARGO_PKG_VERSION"));
+        known.set_aside = super::super::status::testing::in_trouble().set_aside;
+        assert!(daemon(&known).ends_with(
+            "\nset aside: /run/x/gate.jsonl: it is a FIFO, not a regular file; kept as /run/x/gate.jsonl.set-aside-1"
+        ));
     }
 
     #[test]

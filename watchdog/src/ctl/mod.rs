@@ -54,7 +54,8 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             // Standard output is one JSON document in every case, but a stream holds events only.
             if cli.json && !follows {
-                let problem = serde_json::to_string(&Problem { error: failure.to_string() }).unwrap_or_default();
+                let problem =
+                    serde_json::to_string(&Problem { error: failure.to_string(), starting: false }).unwrap_or_default();
                 // The failure below is the one to tell.
                 let _ = output.line(&safe_json(&problem));
             }

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::Output;
 use super::show::{Ink, Screen, age, count, size, span, visible};
-use crate::api::{HistoryState, Queue, Status};
+use crate::api::{HistoryState, Queue, SetAside, Status};
 
 pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let answer = client.get::<Status>("/v1/status").await?;
@@ -74,6 +74,9 @@ fn render(status: &Status, queue: Option<&Queue>, screen: &Screen) -> String {
     if let Some(history) = &status.history {
         line("history", &self::history(history, screen));
     }
+    for file in &status.set_aside {
+        line("set aside", &screen.paint(Ink::Warn, set_aside(file)));
+    }
     line("events", &alarm(status.lost_events, lost, screen));
     for (label, text) in reasons(status) {
         line(label, &text);
@@ -90,6 +93,12 @@ fn history(history: &HistoryState, screen: &Screen) -> String {
         None => format!("{}{}", size(history.bytes), screen.paint(Ink::Warn, lost)),
         Some(problem) => screen.paint(Ink::Warn, format!("not written: {}{lost}", visible(problem))).into_owned(),
     }
+}
+
+/// What was wrong with a file of the daemon, and where it is.
+pub(super) fn set_aside(file: &SetAside) -> String {
+    let kept = file.kept_as.as_ref().map_or_else(String::new, |aside| format!("; kept as {}", visible(aside)));
+    format!("{}: {}{kept}", visible(&file.path), visible(&file.because))
 }
 
 fn alarm(n: u64, text: String, screen: &Screen) -> String {
@@ -131,7 +140,7 @@ fn reasons(status: &Status) -> Vec<(&'static str, String)> {
 pub(super) mod testing {
     //! Two daemons.
 
-    use crate::api::{Capability, Counts, HistoryState, Host, Status, Tracking};
+    use crate::api::{Capability, Counts, HistoryState, Host, SetAside, Status, Tracking};
 
     pub(in crate::ctl) fn healthy() -> Status {
         Status {
@@ -168,6 +177,7 @@ pub(super) mod testing {
             lost_events: 0,
             reconciles: 1,
             history: Some(HistoryState { path: "/x/history.log".into(), bytes: 1 << 20, ..HistoryState::default() }),
+            set_aside: Vec::new(),
         }
     }
 
@@ -179,6 +189,11 @@ pub(super) mod testing {
         status.lost_events = 17;
         status.counts.sessions_orphaned = 1;
         status.counts.findings_open = 2;
+        status.set_aside = vec![SetAside {
+            path: "/run/x/gate.jsonl".into(),
+            because: "it is a FIFO, not a regular file".into(),
+            kept_as: Some("/run/x/gate.jsonl.set-aside-1".into()),
+        }];
         status.host.swap_total_bytes = 0;
         status.host.pressure_some_avg10 = None;
         status.capabilities.push(Capability {
@@ -231,6 +246,7 @@ mod tests {
         pressure     not known: the kernel gives no pressure (PSI)
         breaker      open: launches are refused while the host is short of memory
         history      1.0 MiB
+        set aside    /run/x/gate.jsonl: it is a FIFO, not a regular file; kept as /run/x/gate.jsonl.set-aside-1
         events       17 lost, 1 reconcile
         off          bpf: not permitted:\nnot root
                      `watchdogctl doctor` says what that costs and what to do

@@ -16,7 +16,7 @@ pub(super) fn run(client: Client, output: &mut Output<'_>) -> Result<(), Failure
     match super::wait(client.get::<Status>("/v1/status")) {
         Ok(answer) => output.show(&answer.text, |screen| line(&answer.document, screen)),
         Err(failure) => {
-            let problem = Problem { error: failure.to_string() };
+            let problem = Problem { error: failure.to_string(), starting: false };
             let document = serde_json::to_string(&problem).map_err(|error| Failure::No(error.to_string()))?;
             output.show(&document, |screen| format!("{}\n", screen.paint(Ink::Faint, "watchdog: off")))
         }

@@ -17,6 +17,7 @@ use super::super::{chronicle, request};
 use super::openapi_tests::own;
 use super::*;
 use crate::config::Config;
+use crate::daemon::set_aside::StateNotes;
 use crate::engine::act::{Answer, Blow, Rights, Struck};
 use crate::engine::id::{ActionId, BootTime, Bytes, ProcessId, Ticks};
 use crate::engine::input::{
@@ -48,7 +49,8 @@ impl House {
     async fn with_an_agent() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = Config::default();
-        let (history, _) = historian::start(Origin::now(dir.path()), chronicle::limits(&config)).unwrap();
+        let (history, _) =
+            historian::start(Origin::now(dir.path(), StateNotes::default()), chronicle::limits(&config)).unwrap();
         let origin = Arc::clone(history.origin());
         let (asker, inbox) = request::channel();
         let (happens, told) = mpsc::channel(1);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::historian::Historian;
-use crate::api::{ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Receipt, Subject};
+use crate::api::{
+    ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Receipt, SetAside, Subject,
+};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::deaths::Death;
@@ -39,6 +41,11 @@ impl Chronicle {
     /// How the writing goes.
     pub(super) fn state(&self) -> HistoryState {
         self.history.state()
+    }
+
+    /// Files of the daemon that could not be believed.
+    pub(super) fn set_aside(&self) -> Vec<SetAside> {
+        self.history.origin().notes.all()
     }
 
     /// Takes a new configuration.

@@ -29,6 +29,7 @@ use crate::engine::deaths;
 use crate::engine::id::{Pid, SessionId, Uid};
 use crate::engine::view::Viewer;
 use crate::host::pinned::Pinned;
+use crate::trusted_file;
 
 /// Most bytes of a request's body. The longest that there is names a command, but for those that have a bound of their own.
 const BODY: usize = 64 * 1024;
@@ -73,10 +74,8 @@ impl ControlSocket {
             let path = path.display().to_string();
             move |source| SocketError { doing, path, source }
         };
-        match std::fs::remove_file(path) {
-            Ok(()) => tracing::info!("removed the control socket of a daemon that did not end cleanly"),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("replace")(error)),
+        if trusted_file::clear(path).map_err(failed("replace"))? {
+            tracing::info!("removed the control socket of a daemon that did not end cleanly");
         }
         let listener = UnixListener::bind(path).map_err(failed("bind"))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(failed("open to all users"))?;
@@ -328,7 +327,8 @@ async fn explain(
 
 impl From<NoAnswer> for Refusal {
     fn from(error: NoAnswer) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        if error == NoAnswer::Starting { refusal.starting() } else { refusal }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::api::{
 };
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request::{self, AdoptError};
+use crate::daemon::set_aside::StateNotes;
 use crate::engine::effect::{Happening, JournalEntry};
 use crate::engine::id::BootTime;
 use crate::history::{Store, line};
@@ -45,7 +46,12 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let (asker, mut inbox) = request::channel();
         let (events, mut happened) = mpsc::channel(1);
-        let origin = Origin { state_dir: dir.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() };
+        let origin = Origin {
+            state_dir: dir.path().to_owned(),
+            run: "now".to_owned(),
+            boot_id: "b".to_owned(),
+            notes: StateNotes::default(),
+        };
         tokio::spawn(async move {
             let mut journal = Journal::new(100);
             loop {

@@ -100,6 +100,11 @@ impl Core {
         &mut self.facts
     }
 
+    /// Whether the host's memory was looked at.
+    pub(super) fn knows_host(&self) -> bool {
+        self.facts.host != HostMemory::default()
+    }
+
     /// Tells the engine something, and appends what is to be done about it to `effects`.
     pub(super) fn tell(&mut self, now: BootTime, input: Input, effects: &mut Vec<Effect>) {
         match &input {
@@ -338,6 +343,7 @@ impl Core {
             lost_events: self.metrics.lost_so_far(),
             reconciles: self.engine.gauges().reconciles,
             history: Some(self.chronicle.state()),
+            set_aside: self.chronicle.set_aside(),
         }
     }
 

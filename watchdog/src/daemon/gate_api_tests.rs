@@ -15,6 +15,7 @@ use crate::daemon::door::{Door, Sizes};
 use crate::daemon::historian::Origin;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::request;
+use crate::daemon::set_aside::StateNotes;
 use crate::host::testing::{Subject, eventually, identity};
 use crate::host::this_process;
 
@@ -36,7 +37,12 @@ impl Fixture {
     fn with_queue(max_queue: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (asker, inbox) = request::channel();
-        let origin = Origin { state_dir: dir.path().to_owned(), run: "now".to_owned(), boot_id: "b".to_owned() };
+        let origin = Origin {
+            state_dir: dir.path().to_owned(),
+            run: "now".to_owned(),
+            boot_id: "b".to_owned(),
+            notes: StateNotes::default(),
+        };
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let metrics = Arc::new(Metrics::new().unwrap());
         let door = Door::new(Sizes::house(max_queue, 1 << 20));

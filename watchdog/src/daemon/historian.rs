@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use super::set_aside::StateNotes;
 use crate::api::{HistoryState, Past, Record};
 use crate::history::{self, Limits, Repair, Store, StoreError, line};
 
@@ -56,6 +57,8 @@ pub(super) struct Origin {
     pub(super) run: String,
     /// The present boot.
     pub(super) boot_id: String,
+    /// Files that could not be believed.
+    pub(super) notes: StateNotes,
 }
 
 /// The way to the history.
@@ -68,10 +71,10 @@ pub(super) struct Historian {
 
 impl Origin {
     /// A run that begins now.
-    pub(super) fn now(state_dir: &Path) -> Self {
+    pub(super) fn now(state_dir: &Path, notes: StateNotes) -> Self {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let run = wall_clock().to_string();
-        Self { state_dir: state_dir.to_owned(), run, boot_id: boot_id.trim().to_owned() }
+        Self { state_dir: state_dir.to_owned(), run, boot_id: boot_id.trim().to_owned(), notes }
     }
 }
 
@@ -250,14 +253,12 @@ impl Writer {
                     tracing::info!("{}: the last line was torn: {bytes} bytes were cut off", file.display());
                 }
                 Repair::Damaged(lines) => {
-                    tracing::warn!("{}: {lines} lines are damaged and lost", file.display());
+                    self.origin.notes.note(&file, format_args!("{lines} lines are damaged and left out"), None);
                     damaged = true;
                 }
-                Repair::SetAside(aside) => tracing::warn!(
-                    "{} was no history, or not one of it could be read: it is now {}, and a new one is begun",
-                    file.display(),
-                    aside.display()
-                ),
+                Repair::SetAside { because, aside } => {
+                    self.origin.notes.note(&file, format_args!("{because}; a new history is begun"), Some(aside));
+                }
             }
         }
         if damaged && let Err(error) = store.retire(&self.limits, wall_clock()) {

@@ -5,6 +5,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::api::OomRecord;
+use crate::daemon::set_aside::StateNotes;
 use crate::history::Found;
 use crate::host::testing::eventually;
 
@@ -15,7 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A writer whose time the test moves.
 fn writer(state_dir: &Path) -> Writer {
-    Writer::new(Arc::new(Origin { run: RUN.to_owned(), ..Origin::now(state_dir) }), Arc::default(), LIMITS)
+    Writer::new(
+        Arc::new(Origin { run: RUN.to_owned(), ..Origin::now(state_dir, StateNotes::default()) }),
+        Arc::default(),
+        LIMITS,
+    )
 }
 
 fn numbered(number: usize) -> Record {
@@ -61,7 +66,7 @@ impl Writer {
 #[test]
 fn a_run_is_framed_by_its_beginning_and_its_end() {
     let dir = tempfile::tempdir().unwrap();
-    let (historian, ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
+    let (historian, ended) = start(Origin::now(dir.path(), StateNotes::default()), LIMITS).unwrap();
     historian.write("2026-01-02T00:00:00Z".to_owned(), Some(7), numbered(1).what);
     historian.stop();
     ended.blocking_recv().unwrap();
@@ -77,7 +82,7 @@ fn a_run_is_framed_by_its_beginning_and_its_end() {
 #[test]
 fn a_run_that_nobody_stops_has_what_waits_written_and_no_end() {
     let dir = tempfile::tempdir().unwrap();
-    let (historian, ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
+    let (historian, ended) = start(Origin::now(dir.path(), StateNotes::default()), LIMITS).unwrap();
     historian.write("2026-01-02T00:00:00Z".to_owned(), None, numbered(1).what);
     drop(historian);
     ended.blocking_recv().unwrap();
@@ -87,7 +92,7 @@ fn a_run_that_nobody_stops_has_what_waits_written_and_no_end() {
 #[test]
 fn a_record_is_in_the_file_before_it_is_a_second_old() {
     let dir = tempfile::tempdir().unwrap();
-    let (historian, _ended) = start(Origin::now(dir.path()), LIMITS).unwrap();
+    let (historian, _ended) = start(Origin::now(dir.path(), StateNotes::default()), LIMITS).unwrap();
     eventually("there is a file", || dir.path().join(history::FILE).exists());
     let wrote = Instant::now();
     historian.write(String::new(), None, numbered(1).what);
@@ -98,7 +103,8 @@ fn a_record_is_in_the_file_before_it_is_a_second_old() {
 #[test]
 fn a_flood_is_counted_where_it_is_too_much_and_never_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    let (historian, ended) = start(Origin::now(dir.path()), Limits { max_bytes: 1 << 30, ..LIMITS }).unwrap();
+    let (historian, ended) =
+        start(Origin::now(dir.path(), StateNotes::default()), Limits { max_bytes: 1 << 30, ..LIMITS }).unwrap();
     const FLOOD: usize = 100_000;
     let began = Instant::now();
     for number in 0..FLOOD {
@@ -280,7 +286,7 @@ fn whatever_was_in_the_files_place_a_run_is_recorded(#[case] garbage: Vec<u8>) {
     writer.take(&numbered(0));
     writer.flush();
     assert_eq!(comms(dir.path()), names(0..1));
-    assert!(dir.path().join(history::SET_ASIDE).exists());
+    assert!(dir.path().join("history.log.set-aside-1").exists());
 }
 
 #[test]

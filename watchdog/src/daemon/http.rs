@@ -65,18 +65,24 @@ where
 pub(super) struct Refusal {
     status: StatusCode,
     error: String,
+    starting: bool,
 }
 
 impl Refusal {
     /// A refusal with its reason and the next step.
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into() }
+        Self { status, error: error.into(), starting: false }
+    }
+
+    /// The same; a client may wait, since the daemon is only starting.
+    pub(super) fn starting(self) -> Self {
+        Self { starting: true, ..self }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = json(&Problem { error: self.error });
+        let mut response = json(&Problem { error: self.error, starting: self.starting });
         *response.status_mut() = self.status;
         response
     }

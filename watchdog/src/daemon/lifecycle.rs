@@ -19,8 +19,10 @@ use super::metrics::Metrics;
 use super::options::{DEFAULT_CONFIG, Listen, Options};
 use super::recorder::{self, Recorder, Scribe, Wish};
 use super::request::{self, Asker, Request};
+use super::set_aside::StateNotes;
 use super::{chronicle, log, nature, owner};
 use crate::config::{self, Config};
+use crate::trusted_file;
 
 /// A stop waits this long for the owner of the engine; then it ends with the process.
 const STOP_PATIENCE: Duration = Duration::from_millis(600);
@@ -35,13 +37,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     log::init(options.foreground_log);
     let (config, text) = load(options.config.as_deref())?;
     let config = Arc::new(config);
-    let dir = RuntimeDir::take(&options.runtime_dir)?;
+    let notes = StateNotes::default();
+    let dir = RuntimeDir::take(&options.runtime_dir, &notes)?;
+    trusted_file::check_directory(&options.state_dir).context("the state directory cannot be used")?;
     nature::prepare();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
     let recording = wish.map(|wish| recorder::start(wish, &config, &text)).transpose()?;
-    let ended = runtime.block_on(live(options, config, recording, &dir));
+    let ended = runtime.block_on(live(options, config, recording, &dir, notes));
     // Somebody's reading of the history ends with the process if not before: a slow disk holds up no stop.
     runtime.shutdown_background();
     ended
@@ -52,6 +56,7 @@ async fn live(
     config: Arc<Config>,
     recording: Option<(Recorder, Scribe)>,
     dir: &RuntimeDir,
+    notes: StateNotes,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let metrics = Arc::new(Metrics::new().context("the metrics contradict each other")?);
@@ -66,7 +71,8 @@ async fn live(
     };
     let socket = ControlSocket::bind(&dir.socket())?;
     let (asker, requests) = request::channel();
-    let (history, history_ended) = historian::start(Origin::now(&options.state_dir), chronicle::limits(&config))?;
+    let (history, history_ended) =
+        historian::start(Origin::now(&options.state_dir, notes), chronicle::limits(&config))?;
     let mut owner = {
         let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
         owner::start(dir.path(), config, metrics, history.clone(), requests, recording)?
@@ -93,6 +99,7 @@ async fn live(
             }
             () = told(&mut ready) => {
                 ready = None;
+                reload.asker.set_ready();
                 say_ready(&dir.socket(), address);
             }
             signal = signals.next() => match signal {
@@ -149,6 +156,7 @@ fn notify(states: &[NotifyState<'_>]) {
 /// Reads a configuration file, and gives its text too: the one that is named must be there, the usual one may be missing.
 fn load(named: Option<&Path>) -> anyhow::Result<(Config, String)> {
     let file = named.unwrap_or(Path::new(DEFAULT_CONFIG));
+    trusted_file::check_config(file).context("the configuration cannot be used")?;
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Default::default()),

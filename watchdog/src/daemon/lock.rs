@@ -5,7 +5,9 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::set_aside::StateNotes;
 use crate::lock_file::Lock;
+use crate::trusted_file::{self, OpenError, UnsafePath};
 
 /// Why a runtime directory could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +20,9 @@ pub(super) enum LockError {
         /// What the lock file says, which is the other daemon's pid.
         pid: String,
     },
+    /// Another user could replace what the daemon writes there.
+    #[error("the runtime directory {0}")]
+    Unsafe(#[from] UnsafePath),
     /// Something about the directory or the file failed.
     #[error("cannot {doing} {path}: {source}; {hint}")]
     Io {
@@ -41,7 +46,8 @@ pub(super) struct RuntimeDir {
 
 impl RuntimeDir {
     /// Makes the directory where it is missing, and takes it.
-    pub(super) fn take(dir: &Path) -> Result<Self, LockError> {
+    pub(super) fn take(dir: &Path, notes: &StateNotes) -> Result<Self, LockError> {
+        trusted_file::check_directory(dir)?;
         let failed = |doing, path: &Path| {
             let path = path.display().to_string();
             move |source: io::Error| {
@@ -59,14 +65,19 @@ impl RuntimeDir {
                 .map_err(failed("set the permissions of", dir))?;
         }
         let file = dir.join("watchdogd.pid");
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .open(&file)
-            .map_err(failed("open", &file))?;
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o644);
+            trusted_file::open(&file, &mut options)
+        };
+        let opened = match open() {
+            Err(OpenError::Untrusted(why)) => {
+                notes.moved(&file, why);
+                open()
+            }
+            opened => opened,
+        };
+        let opened = opened.map_err(|error| failed("open", &file)(error.into()))?;
         let lock = Lock::take(opened).map_err(|(theirs, error)| match error.kind() {
             io::ErrorKind::WouldBlock => {
                 let mut pid = String::new();
@@ -102,18 +113,18 @@ mod tests {
     #[test]
     fn a_second_daemon_is_refused_and_told_the_pid_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
-        let first = RuntimeDir::take(dir.path()).unwrap();
-        let refusal = RuntimeDir::take(dir.path()).unwrap_err();
+        let first = RuntimeDir::take(dir.path(), &StateNotes::default()).unwrap();
+        let refusal = RuntimeDir::take(dir.path(), &StateNotes::default()).unwrap_err();
         assert!(matches!(&refusal, LockError::Taken { pid, .. } if *pid == std::process::id().to_string()));
         drop(first);
-        RuntimeDir::take(dir.path()).expect("the lock ends with its holder");
+        RuntimeDir::take(dir.path(), &StateNotes::default()).expect("the lock ends with its holder");
     }
 
     #[test]
     fn a_directory_that_is_missing_is_made_for_every_user_to_enter() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let taken = RuntimeDir::take(&path).unwrap();
+        let taken = RuntimeDir::take(&path, &StateNotes::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
         assert_eq!(taken.socket(), path.join("control.sock"));
     }
@@ -122,7 +133,7 @@ mod tests {
     fn a_pid_longer_than_the_new_one_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("watchdogd.pid"), "99999999999\n").unwrap();
-        let _taken = RuntimeDir::take(dir.path()).unwrap();
+        let _taken = RuntimeDir::take(dir.path(), &StateNotes::default()).unwrap();
         let text = std::fs::read_to_string(dir.path().join("watchdogd.pid")).unwrap();
         assert_eq!(text, format!("{}\n", std::process::id()));
     }
@@ -132,7 +143,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let message = RuntimeDir::take(&file.join("below")).unwrap_err().to_string();
+        let message = RuntimeDir::take(&file.join("below"), &StateNotes::default()).unwrap_err().to_string();
         assert!(message.contains("file/below") && message.contains("--runtime-dir"), "{message}");
     }
 }

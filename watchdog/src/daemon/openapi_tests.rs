@@ -13,6 +13,7 @@ use super::*;
 use crate::api::LaunchUpdate;
 use crate::config::Config;
 use crate::daemon::core::{Core, Facts};
+use crate::daemon::set_aside::StateNotes;
 use crate::daemon::{chronicle, hands, historian, request};
 use crate::engine::effect::Effect;
 use crate::engine::gate::Confinement;
@@ -101,7 +102,7 @@ impl Server {
         )
         .unwrap();
         write_past(dir.path());
-        let origin = historian::Origin::now(dir.path());
+        let origin = historian::Origin::now(dir.path(), StateNotes::default());
         let (history, _) = historian::start(origin, chronicle::limits(&config)).unwrap();
         let metrics = Arc::new(Metrics::new().unwrap());
         let (asker, inbox) = request::channel();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
@@ -12,17 +13,20 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::{Core, Facts};
 use super::hands::{self, Ledger, Loaded};
 use super::historian::Historian;
+use super::keeper::{self, Lasting};
 use super::metrics::Metrics;
 use super::notify;
-use super::peaks;
 use super::pump::{Kept, Pump, Rings};
 use super::recorder::{Recorder, Scribe};
 use super::request::Request;
-use super::run_file::RunFile;
+use super::run_file::StoredFile;
+use super::{ids, peaks};
 use crate::api::Tracking;
 use crate::config::Config;
+use crate::engine::ID_BLOCK;
 use crate::engine::act::{ActionRecord, Rights};
-use crate::engine::gate::Restored;
+use crate::engine::gate::{GateRecord, Restored};
+use crate::engine::id::LastIds;
 use crate::engine::input::Input;
 use crate::host::{self, capability, clock};
 use crate::kernel::{Features, Streams};
@@ -42,7 +46,8 @@ pub(super) struct Owner {
 
 /// What the engine begins with.
 struct Beginning {
-    kept: Kept,
+    stored: StoredFile<GateRecord>,
+    lasting: Sender<Lasting>,
     restored: Restored,
     resumed: Vec<ActionRecord>,
     ledger: Ledger,
@@ -65,16 +70,22 @@ pub(super) fn start(
     let (stop, stopped) = oneshot::channel();
     let (say_ended, ended) = oneshot::channel();
     let origin = Arc::clone(history.origin());
-    let (file, records) = RunFile::open(runtime_dir, &origin.boot_id);
-    let (actions, resumed) = RunFile::open(runtime_dir, &origin.boot_id);
-    let ledger = Ledger::new(actions, &resumed);
-    let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
-    let (peaks, peaks_thread) = peaks::start(&origin.state_dir)?;
-    let kept = Kept { file, peaks };
+    let stored = StoredFile::open(runtime_dir, &origin.boot_id, &origin.notes);
+    let actions = StoredFile::open(runtime_dir, &origin.boot_id, &origin.notes);
+    let ids = ids::last(&origin.state_dir, seen_ids(stored.records(), actions.records()), &origin.notes);
+    let resumed = actions.records().to_vec();
+    let ledger = Ledger::new(actions);
+    let restored = Restored { peaks: peaks::read(&origin.state_dir, &origin.notes), ids, ..Restored::default() };
+    let (lasting, lasting_thread) = keeper::start(&origin.state_dir)?;
+    let reserved = ids.plus(ID_BLOCK);
+    if ids::write(&origin.state_dir, reserved).is_err() {
+        // The thread tries again, and says what is wrong.
+        let _ = lasting.send(Lasting::Ids(reserved));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let beginning = Beginning { kept, restored, resumed, ledger, recorder };
+        let beginning = Beginning { stored, lasting, restored, resumed, ledger, recorder };
         let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
@@ -86,7 +97,7 @@ pub(super) fn start(
             let _ = say_ended.send(error);
         }
         // It has said itself what it could not write; a stop that waits for us does so for a moment only.
-        let _ = peaks_thread.join();
+        let _ = lasting_thread.join();
     })?;
     Ok(Owner { ready, stop, ended })
 }
@@ -100,10 +111,14 @@ async fn follow(
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    let Beginning { kept, restored, resumed, ledger, recorder } = beginning;
+    let Beginning { stored, lasting, restored, resumed, ledger, recorder } = beginning;
     let (hands, reports, loaded) = hands::start(Arc::clone(&config), ledger)?;
     let loaded = tokio::select! {
-        _ = &mut stop => return Ok(()),
+        _ = &mut stop => {
+            // None of the reserved ids was given. The thread ends after us.
+            let _ = lasting.send(Lasting::Ids(restored.ids));
+            return Ok(());
+        }
         loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
     };
     let (rings, features) = rings(loaded)?.unzip();
@@ -123,11 +138,21 @@ async fn follow(
         Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),
         Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
     }
-    let mut pump = Pump::new(core, hands, rings, reports, requests, ready, kept);
-    pump.tell_first(Input::Rights(rights))?;
-    pump.tell_first(Input::Restore(Box::new(restored)))?;
-    pump.tell_first(Input::Resume(resumed))?;
-    pump.run(stop).await
+    let mut first = Vec::new();
+    core.tell(clock::now(), Input::Rights(rights), &mut first);
+    let file = stored.restore(|records| {
+        let restored = Input::Restore(Box::new(Restored { records, ..restored }));
+        core.tell(clock::now(), restored, &mut first);
+    });
+    core.tell(clock::now(), Input::Resume(resumed), &mut first);
+    let kept = Kept { file, lasting };
+    Pump::new(core, hands, rings, reports, requests, ready, kept).run(first, stop).await
+}
+
+/// The ids that this boot's files show were given.
+fn seen_ids(gate: &[GateRecord], actions: &[ActionRecord]) -> LastIds {
+    let of_actions = actions.iter().map(|record| LastIds { action: record.action(), ..LastIds::default() });
+    gate.iter().map(GateRecord::ids).chain(of_actions).fold(LastIds::default(), LastIds::max)
 }
 
 /// What we may do to others, and to whom never. That policy is to act and cannot is said.

@@ -11,11 +11,12 @@ use tokio::time::{Instant, sleep_until};
 use super::core::Core;
 use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::heartbeat::Heartbeat;
+use super::keeper::Lasting;
 use super::request::Request;
 use super::rescan::Rescan;
 use super::run_file::RunFile;
 use crate::engine::effect::Effect;
-use crate::engine::gate::{GateRecord, Peaks};
+use crate::engine::gate::GateRecord;
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
@@ -45,8 +46,8 @@ enum Stage {
 pub(super) struct Kept {
     /// Leases and places in the queue.
     pub(super) file: RunFile<GateRecord>,
-    /// What sessions took.
-    pub(super) peaks: std::sync::mpsc::Sender<Peaks>,
+    /// What outlives the host.
+    pub(super) lasting: std::sync::mpsc::Sender<Lasting>,
 }
 
 /// The loop's state.
@@ -60,7 +61,7 @@ pub(super) struct Pump {
     stage: Stage,
     ready: Option<oneshot::Sender<()>>,
     kept: Kept,
-    /// What the gate was asked before the table was right.
+    /// What was asked before the table was right and the host's memory known.
     early: Vec<Request>,
     /// When the engine is next told that time has passed.
     tick: Instant,
@@ -98,25 +99,20 @@ impl Pump {
         Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early, tick, heartbeat, streak }
     }
 
-    /// Tells the engine something before anything else: what an earlier run knew.
-    ///
-    /// # Errors
-    /// When a thread has ended that must not.
-    pub(super) fn tell_first(&mut self, input: Input) -> io::Result<()> {
-        let mut effects = Vec::new();
-        self.core.tell(clock::now(), input, &mut effects);
-        self.carry_out(effects)
-    }
-
-    /// Runs until `stop` is told, or a hand has gone.
+    /// Carries out `first`, and runs until `stop` is told, or a hand has gone.
     ///
     /// # Errors
     /// When a ring cannot be read, or a thread has ended that must not.
-    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> io::Result<()> {
+    pub(super) async fn run(mut self, first: Vec<Effect>, mut stop: oneshot::Receiver<()>) -> io::Result<()> {
+        self.carry_out(first)?;
         loop {
             let turn = tokio::select! {
                 biased;
-                _ = &mut stop => return Ok(()),
+                _ = &mut stop => {
+                    // No more ids are given: the rest of the reserved ones is free. The thread ends after us.
+                    let _ = self.kept.lasting.send(Lasting::Ids(self.core.last_ids()));
+                    return Ok(());
+                }
                 turn = self.next() => turn?,
             };
             let mut effects = Vec::new();
@@ -195,15 +191,32 @@ impl Pump {
     }
 
     fn answer(&mut self, request: Request, effects: &mut Vec<Effect>) {
+        if !request.is_early() && !self.is_complete() {
+            self.early.retain(|held| !held.is_abandoned());
+            self.early.push(request);
+            return;
+        }
         if matches!(request, Request::Launch(..) | Request::Subagent(..)) {
-            if !matches!(self.stage, Stage::Ready) {
-                self.early.push(request);
-                return;
-            }
             // Who forked the asker is told by an event that may still be on its way.
             self.drain(effects);
         }
         self.core.answer(clock::now(), request, effects);
+    }
+
+    /// The table is right, and the host's memory was looked at: answers hold no zeros that only mean "not known yet".
+    fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Ready) && self.core.knows_host()
+    }
+
+    /// Answers what waited for that.
+    fn answer_early(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_complete() {
+            for request in std::mem::take(&mut self.early) {
+                if !request.is_abandoned() {
+                    self.answer(request, effects);
+                }
+            }
+        }
     }
 
     /// Tells what the ring of lives and deaths holds now.
@@ -237,7 +250,10 @@ impl Pump {
                 self.core.tell(now, Input::Scan(scan), effects);
                 self.advance(effects);
             }
-            Report::Input(input) => self.core.tell(now, input, effects),
+            Report::Input(input) => {
+                self.core.tell(now, input, effects);
+                self.answer_early(effects);
+            }
             Report::Lost { lifecycle, memory, missed } => {
                 self.core.facts_mut().tracking.missed_runs += missed;
                 self.core.lost(now, lifecycle, memory, effects);
@@ -269,11 +285,7 @@ impl Pump {
             }
             Stage::Ready => Stage::Ready,
         };
-        if matches!(self.stage, Stage::Ready) {
-            for request in std::mem::take(&mut self.early) {
-                self.answer(request, effects);
-            }
-        }
+        self.answer_early(effects);
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
@@ -315,7 +327,8 @@ impl Pump {
                 Effect::Refused(refused) => self.core.refused(*refused),
                 Effect::Waits(waits) => self.core.waits(*waits),
                 // The thread that keeps them ends with us, and not before.
-                Effect::Learned(peaks) => drop(self.kept.peaks.send(peaks)),
+                Effect::Learned(peaks) => drop(self.kept.lasting.send(Lasting::Peaks(peaks))),
+                Effect::ReserveIds(ids) => drop(self.kept.lasting.send(Lasting::Ids(ids))),
                 Effect::FindRoom(process) => self.probe(Probe::Room(process))?,
                 Effect::LookAtHost => self.order(Order::LookAtHost)?,
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,6 +98,36 @@ pub(super) enum Request {
     },
 }
 
+impl Request {
+    /// Whether it can be answered before the process table is built.
+    pub(super) fn is_early(&self) -> bool {
+        matches!(self, Self::Ready(_) | Self::Reconfigure { .. } | Self::Left(..) | Self::Follow(..))
+    }
+
+    /// Whether the asker waits no longer: nothing must be done in its name any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Status(_, reply) => reply.is_closed(),
+            Self::Tree(_, reply) => reply.is_closed(),
+            Self::Findings { reply, .. } => reply.is_closed(),
+            Self::Explain(_, _, reply) => reply.is_closed(),
+            Self::Events(_, _, reply) => reply.is_closed(),
+            Self::Follow(_, _, reply) => reply.is_closed(),
+            Self::Adopt { reply, .. } => reply.is_closed(),
+            Self::Act { reply, .. } => reply.is_closed(),
+            Self::Actions(_, reply) => reply.is_closed(),
+            Self::Launch(_, reply) => reply.is_closed(),
+            Self::Left(..) => false,
+            Self::Queue(_, reply) => reply.is_closed(),
+            Self::Cancel(_, _, reply) => reply.is_closed(),
+            Self::Subagent(_, reply) => reply.is_closed(),
+            Self::Scrape(reply) => reply.is_closed(),
+            Self::Ready(reply) => reply.is_closed(),
+            Self::Reconfigure { reply, .. } => reply.is_closed(),
+        }
+    }
+}
+
 /// Why nothing was adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AdoptError {
@@ -134,22 +165,38 @@ pub(super) enum CancelError {
 
 /// The owner of the engine did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the daemon did not answer within {} s: it is starting, stopping or overloaded; try again", PATIENCE.as_secs())]
-pub(super) struct NoAnswer;
+pub(super) enum NoAnswer {
+    /// It answers nothing before the process table is built.
+    #[error("the daemon is starting, and its process table is not complete yet: try again in a moment")]
+    Starting,
+    /// It should have.
+    #[error("the daemon did not answer within {} s: it is stopping or overloaded; try again", PATIENCE.as_secs())]
+    Silent,
+}
 
 /// The way to the task that owns the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     requests: mpsc::Sender<Request>,
+    ready: Arc<AtomicBool>,
 }
 
 /// An asker, and the end at which its requests come out.
 pub(super) fn channel() -> (Asker, mpsc::Receiver<Request>) {
     let (requests, inbox) = mpsc::channel(WAITING);
-    (Asker { requests }, inbox)
+    (Asker { requests, ready: Arc::default() }, inbox)
 }
 
 impl Asker {
+    /// The process table is built: requests are answered from now on.
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    fn no_answer(&self) -> NoAnswer {
+        if self.ready.load(Ordering::Relaxed) { NoAnswer::Silent } else { NoAnswer::Starting }
+    }
+
     /// Says something to which there is no answer, however long it takes to be heard.
     pub(super) async fn say(&self, request: Request) {
         // Nobody is left to hear it: the daemon is about to stop.
@@ -163,10 +210,10 @@ impl Asker {
     pub(super) async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.requests.send(request(reply)).await.map_err(|_| NoAnswer)?;
-            answer.await.map_err(|_| NoAnswer)
+            self.requests.send(request(reply)).await.ok()?;
+            answer.await.ok()
         };
-        tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer))
+        tokio::time::timeout(PATIENCE, asked).await.ok().flatten().ok_or_else(|| self.no_answer())
     }
 
     /// Asks, and waits for the answer until the one for whom it is asked has gone. An answer that was given by then is given;
@@ -182,14 +229,14 @@ impl Asker {
         tokio::pin!(gone);
         let (reply, mut answer) = oneshot::channel();
         tokio::select! {
-            sent = self.requests.send(request(reply)) => sent.map_err(|_| NoAnswer)?,
-            () = &mut gone => return Err(NoAnswer),
+            sent = self.requests.send(request(reply)) => sent.map_err(|_| self.no_answer())?,
+            () = &mut gone => return Err(self.no_answer()),
         }
         tokio::select! {
-            answer = &mut answer => return answer.map_err(|_| NoAnswer),
+            answer = &mut answer => return answer.map_err(|_| self.no_answer()),
             () = gone => {}
         }
         answer.close();
-        answer.try_recv().map_err(|_| NoAnswer)
+        answer.try_recv().map_err(|_| self.no_answer())
     }
 }

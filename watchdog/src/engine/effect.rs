@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::act::{Action, Wave};
 use super::deaths::Death;
 use super::gate::{Bounds, GateRecord, Granted, Peaks, Refused, SubagentDecision, Waits};
-use super::id::{ActionId, BootTime, FindingId, Pid, ProcessId, SessionId};
+use super::id::{ActionId, BootTime, FindingId, LastIds, Pid, ProcessId, SessionId};
 use super::input::{Attempt, ExitStatus, Image, Lineage};
 use crate::api::{ActionKind, Cause};
 
@@ -59,6 +59,8 @@ pub enum Effect {
     CloseWatch(bool),
     /// Write this down before anybody is answered.
     Remember(GateRecord),
+    /// Keep that ids up to these may be given, so that no later run gives them again.
+    ReserveIds(LastIds),
     /// Hold the session of this root to these bounds, in the kernel, and let it through the exec hook.
     Bound(ProcessId, Bounds),
     /// The session of this root is over: nothing is to be held any more.

@@ -1,7 +1,9 @@
 //! Findings: they open, may change, and close; what has closed is remembered for a while.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::id::{BootTime, FindingId, ProcessId, SessionId, Uid};
@@ -9,18 +11,20 @@ use crate::api::{FindingKind, Severity};
 
 /// How many closed findings are remembered.
 const CLOSED_MAX: usize = 1_000;
+/// A finding of an earlier run that is not observed again within this time is closed. Leaks take the longest to show.
+const CONFIRM: Duration = Duration::from_secs(300);
 
 /// What makes two observations the same finding: its kind and whom it is about. For a group that is a process that stays
 /// the same while its members come and go: of orphans the dead agent, of a burst the agent, of others the one that was the
 /// oldest when the finding opened. For files that no process holds it is nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) kind: FindingKind,
     pub(super) about: ProcessId,
 }
 
 /// What a detector has to say at one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Observation {
     pub(super) key: Key,
     pub(super) severity: Severity,
@@ -39,7 +43,7 @@ pub(super) struct Observation {
 }
 
 /// What policy proposes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Proposal {
     /// Tell people, and nothing else.
     Report,
@@ -57,6 +61,24 @@ pub(super) struct Finding {
     pub(super) taken: Option<String>,
 }
 
+/// An open finding, as a later run needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredFinding {
+    id: FindingId,
+    opened: BootTime,
+    seen: Box<Observation>,
+}
+
+impl StoredFinding {
+    pub(super) fn of(finding: &Finding) -> Self {
+        Self { id: finding.id, opened: finding.opened, seen: Box::new(finding.seen.clone()) }
+    }
+
+    pub(super) fn id(&self) -> FindingId {
+        self.id
+    }
+}
+
 /// What a call changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -71,7 +93,11 @@ pub(super) struct Findings {
     open: BTreeMap<FindingId, Finding>,
     by_key: HashMap<Key, FindingId>,
     closed: VecDeque<Finding>,
-    last: u64,
+    /// Those that were open when an earlier run ended, and are not observed again yet.
+    earlier: BTreeMap<Key, Finding>,
+    /// When those are closed.
+    confirm_until: BootTime,
+    last: FindingId,
     totals: BTreeMap<FindingKind, u64>,
 }
 
@@ -94,8 +120,16 @@ impl Findings {
             finding.seen = seen;
             return if moved { Change::Changed(id) } else { Change::Same };
         }
-        self.last += 1;
-        let id = FindingId(self.last);
+        if let Some(mut finding) = self.earlier.remove(&seen.key) {
+            let moved = finding.seen.severity != seen.severity || finding.seen.proposal != seen.proposal;
+            let id = finding.id;
+            finding.seen = seen;
+            self.by_key.insert(finding.seen.key, id);
+            self.open.insert(id, finding);
+            return if moved { Change::Changed(id) } else { Change::Same };
+        }
+        self.last.0 += 1;
+        let id = self.last;
         *self.totals.entry(seen.key.kind).or_default() += 1;
         self.by_key.insert(seen.key, id);
         self.open.insert(id, Finding { id, seen, opened: now, closed: None, taken: None });
@@ -105,13 +139,59 @@ impl Findings {
     /// Closes the finding if it is open.
     pub(super) fn close(&mut self, now: BootTime, key: Key, because: &'static str) -> Option<FindingId> {
         let id = self.by_key.remove(&key)?;
-        let mut finding = self.open.remove(&id)?;
+        let finding = self.open.remove(&id)?;
+        self.bury(finding, now, because);
+        Some(id)
+    }
+
+    fn bury(&mut self, mut finding: Finding, now: BootTime, because: &'static str) {
         finding.closed = Some((now, because));
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
         }
         self.closed.push_back(finding);
-        Some(id)
+    }
+
+    /// A finding was open when an earlier run ended: when it is observed again, it is the same one.
+    pub(super) fn restore(&mut self, now: BootTime, stored: StoredFinding) {
+        let StoredFinding { id, opened, seen } = stored;
+        self.raise(id);
+        self.confirm_until = now.plus(CONFIRM);
+        self.earlier.insert(seen.key, Finding { id, seen: *seen, opened, closed: None, taken: None });
+    }
+
+    /// An earlier run closed a finding.
+    pub(super) fn forget(&mut self, id: FindingId) {
+        self.raise(id);
+        self.earlier.retain(|_, finding| finding.id != id);
+    }
+
+    /// Closes those of an earlier run, when their time is over.
+    pub(super) fn expire(&mut self, now: BootTime) -> Vec<FindingId> {
+        if now < self.confirm_until {
+            return Vec::new();
+        }
+        let expired: Vec<Finding> = std::mem::take(&mut self.earlier).into_values().collect();
+        let ids = expired.iter().map(|finding| finding.id).collect();
+        expired
+            .into_iter()
+            .for_each(|finding| self.bury(finding, now, "not observed again after the daemon restarted"));
+        ids
+    }
+
+    /// Those that a later run must know.
+    pub(super) fn stored(&self) -> impl Iterator<Item = StoredFinding> {
+        self.earlier.values().chain(self.open.values()).map(StoredFinding::of)
+    }
+
+    /// The last id that was given.
+    pub(super) fn last(&self) -> FindingId {
+        self.last
+    }
+
+    /// No id up to this one is given any more.
+    pub(super) fn raise(&mut self, last: FindingId) {
+        self.last = self.last.max(last);
     }
 
     /// Something was done about it. It may have closed by then.

@@ -30,20 +30,54 @@ pub struct ProcessId {
     pub start_time: Ticks,
 }
 
-/// A session: an agent and everything forked below it. Counted up from 1 by a daemon, never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A session: an agent and everything forked below it. Counted up from 1 over all runs of the daemon, never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub u64);
 
-/// A finding. Counted up from 1 by a daemon, never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A finding. Counted up from 1 over all runs of the daemon, never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FindingId(pub u64);
 
-/// An action. Counted up from 1 over all runs of the daemon on one boot.
+/// An action. Counted up from 1 over all runs of the daemon, never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActionId(pub u64);
+
+/// Of each kind of id, the last that was given, or that may have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastIds {
+    /// Of sessions.
+    pub session: SessionId,
+    /// Of findings.
+    pub finding: FindingId,
+    /// Of actions.
+    pub action: ActionId,
+}
+
+impl LastIds {
+    /// Of each kind the higher one.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            session: self.session.max(other.session),
+            finding: self.finding.max(other.finding),
+            action: self.action.max(other.action),
+        }
+    }
+
+    /// So many more of each kind.
+    #[must_use]
+    pub fn plus(self, more: u64) -> Self {
+        Self {
+            session: SessionId(self.session.0.saturating_add(more)),
+            finding: FindingId(self.finding.0.saturating_add(more)),
+            action: ActionId(self.action.0.saturating_add(more)),
+        }
+    }
+}
 
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -24,6 +24,7 @@ mod memory;
 mod merge;
 mod process;
 mod remembered;
+mod reserve;
 mod revisit;
 mod session;
 mod standing;
@@ -31,6 +32,7 @@ mod summary;
 mod table;
 
 pub use detect::leak;
+pub use reserve::ID_BLOCK;
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +41,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::effect::{Effect, Happening, JournalEntry};
-use self::finding::{Change, Findings, Key, Observation};
+use self::finding::{Change, Findings, Key, Observation, StoredFinding};
+use self::gate::GateRecord;
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use self::input::{Denied, Input, KernelEvent};
 use self::process::Process;
@@ -89,6 +92,8 @@ pub struct Engine {
     gate: gate::Gate,
     acts: act::Actions,
     remembered: remembered::Remembered,
+    /// Ids up to these are reserved; `None` where nothing keeps them.
+    reserved: Option<id::LastIds>,
     /// Processes that were not found in /proc, and when that was.
     missed: Vec<(BootTime, ProcessId)>,
     oom_kills: u64,
@@ -126,6 +131,7 @@ impl Engine {
             gate: gate::Gate::default(),
             acts: act::Actions::default(),
             remembered: remembered::Remembered::default(),
+            reserved: None,
             missed: Vec::new(),
             oom_kills: 0,
         }
@@ -163,6 +169,7 @@ impl Engine {
             Input::Unadopt(process) => step.unadopt(process),
             Input::Tick => step.tick(),
         }
+        step.reserve_ids();
     }
 
     /// Takes a new configuration. What is recognised already stays recognised; what is meant to stay is judged anew.
@@ -262,6 +269,7 @@ impl Step<'_> {
         self.tick_missed();
         self.engine.table.sweep(self.now);
         self.engine.sessions.sweep(self.now);
+        self.expire_findings();
         self.tick_orphans();
         self.tick_detached();
         self.tick_abandoned();
@@ -297,6 +305,8 @@ impl Step<'_> {
         let cause = seen.cause;
         match self.engine.findings.observe(self.now, seen) {
             Change::Opened(id) => {
+                let stored = self.engine.findings.get(id).map(StoredFinding::of);
+                stored.into_iter().for_each(|stored| self.effect(Effect::Remember(GateRecord::FindingOpened(stored))));
                 // What became so only by lasting has no cause that an event told.
                 if cause < self.now {
                     self.effect(Effect::Latency(self.now.since(cause)));
@@ -310,8 +320,19 @@ impl Step<'_> {
 
     fn close(&mut self, key: Key, because: &'static str) {
         if let Some(id) = self.engine.findings.close(self.now, key, because) {
-            self.journal_finding(id, "closed");
+            self.closed(id);
         }
+    }
+
+    /// Closes findings of an earlier run that were not observed again in time.
+    fn expire_findings(&mut self) {
+        let expired = self.engine.findings.expire(self.now);
+        expired.into_iter().for_each(|id| self.closed(id));
+    }
+
+    fn closed(&mut self, id: id::FindingId) {
+        self.effect(Effect::Remember(GateRecord::FindingClosed(id)));
+        self.journal_finding(id, "closed");
     }
 
     fn journal_finding(&mut self, id: id::FindingId, change: &str) {

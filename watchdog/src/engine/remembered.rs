@@ -10,11 +10,19 @@ use super::input::Lineage;
 use super::process::Launcher;
 use super::{Engine, Step};
 
+/// A session that an earlier run knew.
+#[derive(Clone, Debug)]
+struct RememberedSession {
+    profile: String,
+    uid: Uid,
+    id: Option<SessionId>,
+}
+
 /// What an earlier run knew.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// The profile and user of sessions, by root.
-    sessions: BTreeMap<ProcessId, (String, Uid)>,
+    /// Sessions, by root.
+    sessions: BTreeMap<ProcessId, RememberedSession>,
     /// The place of those whose parents had died.
     places: BTreeMap<ProcessId, Lineage>,
     /// Who was adopted, and has not been seen yet.
@@ -24,6 +32,11 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
+    /// The id of the session of this root.
+    pub(super) fn session_id(&self, root: ProcessId) -> Option<SessionId> {
+        self.sessions.get(&root)?.id
+    }
+
     /// Where this one belongs, when its parent had died in an earlier run.
     pub(super) fn place(&self, process: ProcessId) -> Option<Lineage> {
         self.places.get(&process).copied()
@@ -37,13 +50,21 @@ impl Remembered {
     /// Takes a record, in the order in which they were written.
     pub(super) fn take(&mut self, record: GateRecord) {
         match record {
-            GateRecord::SessionBegan { root, profile, uid } => drop(self.sessions.insert(root, (profile, uid))),
+            GateRecord::SessionBegan { root, profile, uid, id } => {
+                self.sessions.insert(root, RememberedSession { profile, uid, id });
+            }
             GateRecord::SessionOver(root) => drop(self.sessions.remove(&root)),
             GateRecord::Parted(process, lineage) => drop(self.places.insert(process, lineage)),
             GateRecord::Adopted(process) => drop(self.adopted.insert(process)),
             GateRecord::Unadopted(process) => drop(self.adopted.remove(&process)),
             GateRecord::Launched(process, launcher) => drop(self.launched.insert(process, launcher)),
-            GateRecord::Queued { .. } | GateRecord::Left(_) | GateRecord::Granted(_) | GateRecord::Ended(_) => {}
+            GateRecord::Queued { .. }
+            | GateRecord::Left(_)
+            | GateRecord::Granted(_)
+            | GateRecord::Ended(_)
+            | GateRecord::Ids(_)
+            | GateRecord::FindingOpened(_)
+            | GateRecord::FindingClosed(_) => {}
         }
     }
 }
@@ -56,7 +77,7 @@ impl Step<'_> {
 
     /// The session of a process whose agent died before this run of the daemon began.
     pub(super) fn remembered_session(&mut self, lineage: &Lineage) -> Option<SessionId> {
-        let (profile, uid) = self.engine.remembered.sessions.remove(&lineage.root)?;
+        let RememberedSession { profile, uid, .. } = self.engine.remembered.sessions.get(&lineage.root)?.clone();
         let session = self.begin_session(lineage.root, &profile, None, uid);
         self.remember_session(session);
         let at = BootTime::from(lineage.root.start_time);
@@ -106,7 +127,8 @@ impl Step<'_> {
 impl Engine {
     fn session_record(&self, session: SessionId) -> Option<GateRecord> {
         let known = self.sessions.get(session)?;
-        Some(GateRecord::SessionBegan { root: known.root, profile: known.profile.clone(), uid: known.uid })
+        let (root, uid, id) = (known.root, known.uid, Some(session));
+        Some(GateRecord::SessionBegan { root, profile: known.profile.clone(), uid, id })
     }
 
     /// Where a living process belongs whose parent is dead: below the nearest that lives, which may be meant to stay. A session's
@@ -132,10 +154,9 @@ impl Engine {
         let sessions = known.filter_map(|session| self.session_record(session.id));
         // Before the first scan nobody is there, and all that is known is what was remembered.
         let Remembered { sessions: old, places, adopted, launched } = &self.remembered;
-        let old = old.iter().map(|(root, (profile, uid))| GateRecord::SessionBegan {
-            root: *root,
-            profile: profile.clone(),
-            uid: *uid,
+        let old = old.iter().map(|(root, RememberedSession { profile, uid, id })| {
+            let profile = profile.clone();
+            GateRecord::SessionBegan { root: *root, profile, uid: *uid, id: *id }
         });
         let now = self.table.living().filter(|process| process.adopted).map(|process| process.id);
         let adopted = adopted.iter().copied().chain(now).map(GateRecord::Adopted);

@@ -35,7 +35,7 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
-    last: u64,
+    last: SessionId,
 }
 
 impl Sessions {
@@ -51,9 +51,27 @@ impl Sessions {
         self.sessions.values()
     }
 
-    pub(super) fn begin(&mut self, root: ProcessId, profile: &str, parent: Option<SessionId>, uid: Uid) -> SessionId {
-        self.last += 1;
-        let id = SessionId(self.last);
+    /// The last id that was given.
+    pub(super) fn last(&self) -> SessionId {
+        self.last
+    }
+
+    /// No id up to this one is given any more.
+    pub(super) fn raise(&mut self, last: SessionId) {
+        self.last = self.last.max(last);
+    }
+
+    /// Begins a session under the id that it had in an earlier run, or else under a new one.
+    pub(super) fn begin(
+        &mut self,
+        root: ProcessId,
+        profile: &str,
+        parent: Option<SessionId>,
+        uid: Uid,
+        had: Option<SessionId>,
+    ) -> SessionId {
+        let id = had.filter(|id| !self.sessions.contains_key(id)).unwrap_or(SessionId(self.last.0 + 1));
+        self.raise(id);
         let profile = profile.to_owned();
         self.sessions.insert(
             id,

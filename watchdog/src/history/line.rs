@@ -35,7 +35,7 @@ fn seal(record: &Record) -> Vec<u8> {
 }
 
 /// JSON without a line feed as a line, with its line feed.
-pub(super) fn of_json(json: &str) -> Vec<u8> {
+pub(crate) fn of_json(json: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(PREFIX + json.len() + 1);
     line.resize(PREFIX, b' ');
     line.extend_from_slice(json.as_bytes());

@@ -28,6 +28,7 @@
 //! And SQLite is C, while the daemon builds with a Rust toolchain and nothing else, also for musl; fjall is a directory of
 //! files with threads of its own.
 
+mod ids;
 pub mod line;
 pub mod postmortem;
 mod read;
@@ -37,6 +38,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use ids::last_ids;
 pub use read::{Found, Head, Lines, ReadError, open};
 pub use select::Selection;
 pub use store::{Limits, Repair, Store, StoreError};
@@ -45,7 +47,5 @@ pub use store::{Limits, Repair, Store, StoreError};
 pub const FILE: &str = "history.log";
 /// The name under which a new file is written before it takes the place of [`FILE`].
 const NEXT: &str = "history.new";
-/// The name under which a file that is no history is kept: the last such file only.
-pub const SET_ASIDE: &str = "history.set-aside";
 /// The first line of the file.
 const HEADER: &[u8] = b"agent-watchdog history 1\n";

@@ -1,17 +1,17 @@
 //! The file of a history, for the one daemon that writes it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::OFlags;
 
 use super::read::{Found, Head, Lines};
-use super::{FILE, HEADER, NEXT, SET_ASIDE};
+use super::{FILE, HEADER, NEXT};
 use crate::lock_file::Lock;
+use crate::trusted_file::{self, OpenError};
 
 /// The file may exceed its bounds by this part before it is copied: each record is so copied a few times at most.
 const SLACK: u32 = 8;
@@ -62,8 +62,13 @@ pub enum Repair {
     Torn(u64),
     /// So many lines were not as they were written. They are passed over, and go with the next copy.
     Damaged(u64),
-    /// The whole file was something else, and is now at this path.
-    SetAside(PathBuf),
+    /// The whole file could not be believed or read.
+    SetAside {
+        /// Why.
+        because: String,
+        /// Where it is now.
+        aside: PathBuf,
+    },
 }
 
 /// A history that is open for writing. The directory is locked for as long as this lives.
@@ -91,16 +96,16 @@ impl Store {
         let mut repairs = Vec::new();
         let mut file = match open_file(dir) {
             Ok(file) => file,
-            Err(error) if is_no_file(&error) => {
-                repairs.push(set_aside(dir)?);
-                open_file(dir).map_err(|source| failed("open", dir, source))?
+            Err(OpenError::Untrusted(why)) => {
+                repairs.push(set_aside(dir, why.to_string())?);
+                open_file(dir).map_err(|error| failed("open", dir, error.into()))?
             }
-            Err(source) => return Err(failed("open", dir, source)),
+            Err(OpenError::Io(source)) => return Err(failed("open", dir, source)),
         };
         let mut seen = survey(&file).map_err(|source| failed("read", dir, source))?;
         if seen.is_foreign() {
-            repairs.push(set_aside(dir)?);
-            file = open_file(dir).map_err(|source| failed("open", dir, source))?;
+            repairs.push(set_aside(dir, "it is no history, or none of it can be read".to_owned())?);
+            file = open_file(dir).map_err(|error| failed("open", dir, error.into()))?;
             seen = Survey::default();
         }
         if seen.damaged > 0 {
@@ -203,7 +208,7 @@ impl Store {
         let cutoff = now.checked_sub(signed(limits.retention)).unwrap_or(Timestamp::MIN);
         let mut source = Lines::new(Slice { file: &self.file, at: 0, end: self.len })?
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first line is gone"))?;
-        let target = options().create_new(true).open(path)?;
+        let target = trusted_file::create(path)?;
         let mut copy = Copy { to: BufWriter::with_capacity(BUFFER, target), len: 0, oldest: None };
         copy.write(HEADER)?;
         // A run that goes on is still named by its beginning, which is the only record that tells the boot.
@@ -328,7 +333,7 @@ impl Read for Slice<'_> {
 fn lock(dir: &Path) -> Result<Lock, StoreError> {
     let failed = |doing| move |source| StoreError::Io { doing, path: dir.to_owned(), source };
     if !dir.is_dir() {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make the directory"))?;
+        trusted_file::make_directory(dir).map_err(failed("make the directory"))?;
     }
     let opened = File::open(dir).map_err(failed("open the directory"))?;
     Lock::take(opened).map_err(|(_, error)| match error.kind() {
@@ -337,35 +342,14 @@ fn lock(dir: &Path) -> Result<Lock, StoreError> {
     })
 }
 
-/// Only for whom the daemon runs as: it tells of all users' processes.
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    options.read(true).append(true).mode(0o600).custom_flags(flags);
-    options
+/// For the daemon's user alone, since it holds all users' processes.
+fn open_file(dir: &Path) -> Result<File, OpenError> {
+    trusted_file::open(&dir.join(FILE), OpenOptions::new().read(true).append(true).create(true).mode(0o600))
 }
 
-fn open_file(dir: &Path) -> io::Result<File> {
-    let file = options().create(true).open(dir.join(FILE))?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::ErrorKind::IsADirectory.into()),
-    }
-}
-
-/// Something stands in the file's place that no file can be.
-fn is_no_file(error: &io::Error) -> bool {
-    use io::ErrorKind::{IsADirectory, NotSeekable};
-    matches!(error.kind(), IsADirectory | NotSeekable)
-        || matches!(rustix::io::Errno::from_io_error(error), Some(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO))
-}
-
-fn set_aside(dir: &Path) -> Result<Repair, StoreError> {
-    let aside = dir.join(SET_ASIDE);
-    // A directory does not give way to a file, nor a file to a directory.
-    let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
-    fs::rename(dir.join(FILE), &aside).map_err(|source| failed("set aside", dir, source))?;
-    Ok(Repair::SetAside(aside))
+fn set_aside(dir: &Path, because: String) -> Result<Repair, StoreError> {
+    let aside = trusted_file::set_aside(&dir.join(FILE)).map_err(|source| failed("set aside", dir, source))?;
+    Ok(Repair::SetAside { because, aside })
 }
 
 /// Makes sure that a name in the directory outlives a crash of the host.

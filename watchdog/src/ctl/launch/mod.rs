@@ -195,7 +195,7 @@ fn told(stop: &Stop, json: bool) -> u8 {
     let (document, text) = match stop {
         Stop::Refused(refused) => (serde_json::to_string(refused), refusal(refused)),
         Stop::Failed(failure) => {
-            let problem = Problem { error: failure.to_string() };
+            let problem = Problem { error: failure.to_string(), starting: false };
             (serde_json::to_string(&problem), failure.message())
         }
     };

@@ -9,7 +9,7 @@ use crate::daemon::clients::{Answer, Ticket};
 use crate::daemon::request::{CancelError, NoProfile, Reply};
 use crate::engine::effect::Effect;
 use crate::engine::gate::{GateRecord, Granted, Launch, Obstacle, Refused, SubagentDecision, Waits, Withdrawal};
-use crate::engine::id::{BootTime, Pid, ProcessId, SessionId, Uid};
+use crate::engine::id::{BootTime, LastIds, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::Input;
 use crate::engine::view::Viewer;
 
@@ -89,6 +89,11 @@ impl Core {
         self.engine.session_of(process)
     }
 
+    /// The last ids that the engine gave.
+    pub(in crate::daemon) fn last_ids(&self) -> LastIds {
+        self.engine.last_ids()
+    }
+
     /// What the gate knows now, for a file that is to be written anew.
     pub(in crate::daemon) fn gate_records(&self) -> Vec<GateRecord> {
         self.engine.gate_records()
@@ -127,6 +132,7 @@ mod tests {
     use super::*;
     use crate::daemon::core::Facts;
     use crate::daemon::metrics::Metrics;
+    use crate::daemon::set_aside::StateNotes;
     use crate::daemon::{chronicle, historian};
     use crate::engine::id::{Bytes, Ticks};
     use crate::engine::input::{HostMemory, Image};
@@ -136,7 +142,9 @@ mod tests {
     fn who_asks_again_since_the_answer_was_lost_is_told_again_and_counted_once() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config::default();
-        let (history, _) = historian::start(historian::Origin::now(dir.path()), chronicle::limits(&config)).unwrap();
+        let (history, _) =
+            historian::start(historian::Origin::now(dir.path(), StateNotes::default()), chronicle::limits(&config))
+                .unwrap();
         let mut core = Core::new(Arc::new(config), Arc::new(Metrics::new().unwrap()), history, Facts::default());
         let (now, gib) = (clock::now(), 1 << 30);
         let host = HostMemory { total: Bytes(64 * gib), available: Bytes(60 * gib), ..HostMemory::default() };

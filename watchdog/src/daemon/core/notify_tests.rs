@@ -4,13 +4,16 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::config::Notify;
+use crate::daemon::set_aside::StateNotes;
 use crate::daemon::{historian, notify};
 
 #[test]
 fn who_is_to_be_told_is_told_and_a_new_configuration_says_who_that_is() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config::default();
-    let (history, _) = historian::start(historian::Origin::now(dir.path()), chronicle::limits(&config)).unwrap();
+    let (history, _) =
+        historian::start(historian::Origin::now(dir.path(), StateNotes::default()), chronicle::limits(&config))
+            .unwrap();
     let mut core = Core::new(Arc::new(config), Arc::new(Metrics::new().unwrap()), history, Facts::default());
     core.notify_through(notify::start(Notify::default()).unwrap());
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::daemon::run_file::{FileError, RunFile};
+use crate::daemon::run_file::{FileError, RunFile, StoredFile};
 use crate::engine::act::{Action, ActionRecord, Answer, Blow};
 use crate::engine::id::{ActionId, BootTime, ProcessId};
 
@@ -12,7 +12,7 @@ use crate::engine::id::{ActionId, BootTime, ProcessId};
 pub(in crate::daemon) struct Ledger {
     file: RunFile<ActionRecord>,
     last: ActionId,
-    open: BTreeMap<ActionId, Vec<ActionRecord>>,
+    open: OpenActions,
     /// Why the beginning of an action could not be written down.
     unwritten: BTreeMap<ActionId, String>,
 }
@@ -31,10 +31,18 @@ pub(super) enum Frozen {
 }
 
 impl Ledger {
-    /// The file, and what an earlier run wrote into it.
-    pub(in crate::daemon) fn new(file: RunFile<ActionRecord>, records: &[ActionRecord]) -> Self {
-        let mut ledger = Self { file, last: ActionId(0), open: BTreeMap::new(), unwritten: BTreeMap::new() };
-        records.iter().cloned().for_each(|record| ledger.keep(record));
+    /// The file, and what an earlier run wrote into it. That is kept before anything is written.
+    pub(in crate::daemon) fn new(stored: StoredFile<ActionRecord>) -> Self {
+        let (mut last, mut open) = (ActionId(0), BTreeMap::new());
+        let damaged = stored.is_damaged();
+        let restore = |records: Vec<ActionRecord>| {
+            records.into_iter().for_each(|record| keep(record, &mut last, &mut open));
+        };
+        let file = stored.restore(restore);
+        let mut ledger = Self { file, last, open, unwritten: BTreeMap::new() };
+        if damaged {
+            ledger.tend();
+        }
         ledger
     }
 
@@ -116,26 +124,37 @@ impl Ledger {
 
     /// Takes a record into what holds now.
     fn keep(&mut self, record: ActionRecord) {
-        let action = record.action();
-        self.last = self.last.max(action);
-        match record {
-            ActionRecord::Count(_) => {}
-            ActionRecord::Over(_) => drop(self.open.remove(&action)),
-            ActionRecord::Begun(_) => drop(self.open.insert(action, vec![record])),
-            ActionRecord::Striking { .. } | ActionRecord::Struck { .. } => {
-                self.open.entry(action).and_modify(|records| records.push(record));
-            }
-        }
+        keep(record, &mut self.last, &mut self.open);
     }
 
     /// Has the file written anew when it has grown long, or does not hold everything.
     fn tend(&mut self) {
         if self.file.is_due() || !self.file.is_whole() {
-            let count = std::iter::once(ActionRecord::Count(self.last));
-            let records: Vec<ActionRecord> = count.chain(self.open.values().flatten().cloned()).collect();
-            self.file.rewrite(&records);
+            self.file.rewrite(&current(self.last, &self.open));
         }
     }
+}
+
+/// The records of the actions that are not over.
+type OpenActions = BTreeMap<ActionId, Vec<ActionRecord>>;
+
+fn keep(record: ActionRecord, last: &mut ActionId, open: &mut OpenActions) {
+    let action = record.action();
+    *last = action.max(*last);
+    match record {
+        ActionRecord::Count(_) => {}
+        ActionRecord::Over(_) => drop(open.remove(&action)),
+        ActionRecord::Begun(_) => drop(open.insert(action, vec![record])),
+        ActionRecord::Striking { .. } | ActionRecord::Struck { .. } => {
+            open.entry(action).and_modify(|records| records.push(record));
+        }
+    }
+}
+
+/// All that the file must hold.
+fn current(last: ActionId, open: &OpenActions) -> Vec<ActionRecord> {
+    let count = std::iter::once(ActionRecord::Count(last));
+    count.chain(open.values().flatten().cloned()).collect()
 }
 
 fn refusal(why: &str) -> String {

@@ -9,7 +9,8 @@ use serde_json::Map;
 use super::*;
 use crate::api::{ActionKind, ProcessKind};
 use crate::config::Config;
-use crate::daemon::run_file::RunFile;
+use crate::daemon::run_file::StoredFile;
+use crate::daemon::set_aside::StateNotes;
 use crate::engine::Engine;
 use crate::engine::act::{ActionRecord, Decided, Grounds, Rights, Target};
 use crate::engine::effect::Effect;
@@ -76,7 +77,7 @@ fn wave(blow: Blow, targets: &[ProcessId], cgroup: Option<&str>) -> Wave {
 
 /// What stands in the file of a directory.
 fn written(dir: &Path) -> Vec<ActionRecord> {
-    RunFile::open(dir, BOOT).1
+    StoredFile::open(dir, BOOT, &StateNotes::default()).records().to_vec()
 }
 
 /// A record in a word: what was to be done, or came of it, and to whom.
@@ -91,8 +92,8 @@ fn in_a_word(record: &ActionRecord) -> String {
 }
 
 fn reaper(dir: &Path) -> Reaper {
-    let (file, records) = RunFile::open(dir, BOOT);
-    Reaper::new(Ledger::new(file, &records))
+    let file = StoredFile::open(dir, BOOT, &StateNotes::default());
+    Reaper::new(Ledger::new(file))
 }
 
 /// One with an action begun.
@@ -121,8 +122,8 @@ async fn whoever_does_not_end_when_told_to_is_killed_and_all_of_it_is_written_do
     let both = [docile.process, stubborn.process];
     let (acts, orders) = orders::channel();
     let (reports, mut inbox) = mpsc::channel(16);
-    let (file, records) = RunFile::open(dir.path(), BOOT);
-    let at_work = std::thread::spawn(move || run(&orders, reports, Ledger::new(file, &records)));
+    let file = StoredFile::open(dir.path(), BOOT, &StateNotes::default());
+    let at_work = std::thread::spawn(move || run(&orders, reports, Ledger::new(file)));
 
     acts.send(Act::Begin(action(&both))).unwrap();
     acts.send(Act::Strike(Box::new(wave(Blow::Term, &both, None)))).unwrap();

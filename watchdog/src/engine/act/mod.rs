@@ -257,6 +257,16 @@ impl Actions {
         self.get(id).map(|running| &running.action)
     }
 
+    /// The last id that was given.
+    pub(super) fn last(&self) -> ActionId {
+        self.last
+    }
+
+    /// No id up to this one is given any more.
+    pub(super) fn raise(&mut self, last: ActionId) {
+        self.last = self.last.max(last);
+    }
+
     /// An action, under way or over.
     fn get(&self, id: ActionId) -> Option<&Running> {
         self.running.get(&id).or_else(|| self.over.iter().rev().find(|running| running.action.id == id))

@@ -16,7 +16,7 @@ impl Step<'_> {
     /// What was written down. Who of the targets is there shows at the first scan.
     pub(in crate::engine) fn resume(&mut self, records: Vec<ActionRecord>) {
         let last = records.iter().map(ActionRecord::action).max();
-        self.engine.acts.last = self.engine.acts.last.max(last.unwrap_or_default());
+        self.engine.acts.raise(last.unwrap_or_default());
         self.engine.acts.resumed = records;
     }
 

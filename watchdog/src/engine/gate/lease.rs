@@ -77,7 +77,8 @@ impl Step<'_> {
         parent: Option<SessionId>,
         uid: Uid,
     ) -> SessionId {
-        let session = self.engine.sessions.begin(root, profile, parent, uid);
+        let had = self.engine.remembered.session_id(root);
+        let session = self.engine.sessions.begin(root, profile, parent, uid, had);
         self.grant_session(session);
         session
     }

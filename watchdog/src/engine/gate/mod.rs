@@ -25,7 +25,8 @@ use self::breaker::Breaker;
 use self::confined::Confined;
 use self::line::Line;
 use self::subagents::Subagents;
-use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
+use super::finding::StoredFinding;
+use super::id::{BootTime, Bytes, FindingId, LastIds, Pid, ProcessId, SessionId, Uid};
 use super::input::{CgroupLimit, Image, Lineage};
 use super::process::Launcher;
 use crate::api::{RefusalReason, SubagentEvent};
@@ -181,6 +182,9 @@ pub enum GateRecord {
         profile: String,
         /// Its user.
         uid: Uid,
+        /// Its id; `None` in what an older version wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<SessionId>,
     },
     /// Nobody of the session of this root is left.
     SessionOver(ProcessId),
@@ -192,6 +196,26 @@ pub enum GateRecord {
     Unadopted(ProcessId),
     /// It was started through this, or what forked it was and is dead.
     Launched(ProcessId, Launcher),
+    /// Ids up to these were given.
+    Ids(LastIds),
+    /// A finding opened.
+    FindingOpened(StoredFinding),
+    /// A finding closed.
+    FindingClosed(FindingId),
+}
+
+impl GateRecord {
+    /// The ids that it shows were given.
+    #[must_use]
+    pub fn ids(&self) -> LastIds {
+        match self {
+            Self::Ids(ids) => *ids,
+            Self::SessionBegan { id: Some(session), .. } => LastIds { session: *session, ..LastIds::default() },
+            Self::FindingOpened(stored) => LastIds { finding: stored.id(), ..LastIds::default() },
+            Self::FindingClosed(finding) => LastIds { finding: *finding, ..LastIds::default() },
+            _ => LastIds::default(),
+        }
+    }
 }
 
 /// The highest memory of past sessions, by profile; the youngest last.
@@ -205,6 +229,8 @@ pub struct Restored {
     pub records: Vec<GateRecord>,
     /// What past sessions took.
     pub peaks: Peaks,
+    /// No id up to these may be given again.
+    pub ids: LastIds,
 }
 
 /// An agent's hook tells of a subagent inside the agent's process.

@@ -13,9 +13,10 @@ const SCANS_TO_READY: u8 = 2;
 impl Step<'_> {
     /// What an earlier run of the daemon knew, in the order in which it was written.
     pub(in crate::engine) fn restore(&mut self, restored: Restored) {
-        let Restored { records, peaks } = restored;
+        let Restored { records, peaks, ids } = restored;
         self.engine.gate.peaks = peaks;
         for record in records {
+            self.raise_ids(record.ids());
             let gate = &mut self.engine.gate;
             match record {
                 GateRecord::Queued { at, launch } => self.restore_waiter(at, *launch),
@@ -34,6 +35,9 @@ impl Step<'_> {
                 GateRecord::Ended(process) => {
                     gate.leases.remove(&process);
                 }
+                GateRecord::Ids(_) => {}
+                GateRecord::FindingOpened(stored) => self.engine.findings.restore(self.now, stored),
+                GateRecord::FindingClosed(finding) => self.engine.findings.forget(finding),
                 of_sessions @ (GateRecord::SessionBegan { .. }
                 | GateRecord::SessionOver(_)
                 | GateRecord::Parted(..)
@@ -44,6 +48,7 @@ impl Step<'_> {
         }
         self.engine.gate.restored = Some(self.now);
         self.forget_old_grants();
+        self.ids_begin_after(ids);
     }
 
     fn restore_waiter(&mut self, queued: BootTime, launch: Launch) {
@@ -112,6 +117,8 @@ impl Engine {
             .line
             .iter()
             .map(|(_, waiter)| GateRecord::Queued { at: waiter.queued, launch: Box::new(waiter.launch.clone()) });
-        ended.chain(held).chain(waiting).chain(self.session_records()).collect()
+        let ids = std::iter::once(GateRecord::Ids(self.last_ids()));
+        let findings = self.findings.stored().map(GateRecord::FindingOpened);
+        ids.chain(ended).chain(held).chain(waiting).chain(self.session_records()).chain(findings).collect()
     }
 }

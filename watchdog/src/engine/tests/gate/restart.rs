@@ -1,9 +1,9 @@
 //! What the daemon wrote down is what the next one knows.
 
 use super::*;
-use crate::engine::Engine;
 use crate::engine::gate::{GateRecord, Restored};
-use crate::engine::id::BootTime;
+use crate::engine::id::{ActionId, BootTime, FindingId, LastIds, SessionId};
+use crate::engine::{Engine, ID_BLOCK};
 use std::sync::Arc;
 
 /// What was written down so far.
@@ -21,7 +21,7 @@ fn restart(world: &mut World, config: &str, records: Vec<GateRecord>) {
     world.engine = Engine::new(Arc::new(config));
     world.effects.clear();
     world.tracked.clear();
-    world.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+    world.tell(Input::Restore(Box::new(Restored { records, ..Restored::default() })));
     world.now = BootTime(world.now.0 + 1);
     let scan = world.scan(false);
     world.tell(scan);
@@ -158,10 +158,118 @@ fn a_file_that_was_written_anew_says_the_same() {
     let (written, anew) = (records(&world), world.engine.gate_records());
     let known = |records: Vec<GateRecord>| {
         let mut other = roomy(ONE);
-        other.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+        other.tell(Input::Restore(Box::new(Restored { records, ..Restored::default() })));
         (waiting(&other), queue(&other).leases)
     };
     let (of_file, of_new) = (known(written), known(anew));
     assert_eq!(of_file, of_new);
     assert_eq!(of_file.0, pids(&crowd[3..]));
+}
+
+/// What an engine writes that only knows these records.
+fn written_again(records: Vec<GateRecord>) -> Vec<GateRecord> {
+    let mut other = roomy(ONE);
+    other.tell(Input::Restore(Box::new(Restored { records, ..Restored::default() })));
+    other.engine.gate_records()
+}
+
+#[test]
+fn restarts_before_the_scan_lose_nothing() {
+    let mut world = roomy(ONE);
+    let crowd = crowd(&mut world, 5);
+    let outer = world.claude();
+    let helper = world.spawn(outer, &["nohup", "server"]);
+    world.tell(Input::Adopt(helper));
+    let orphan = world.spawn(outer, &["node", "server.js"]);
+    world.kill(outer);
+    world.wait(std::time::Duration::from_secs(60));
+    assert!(!world.open(crate::api::FindingKind::Orphan).is_empty(), "{orphan:?} is one");
+    let known = |records: &[GateRecord]| {
+        let mut other = roomy(ONE);
+        other.tell(Input::Restore(Box::new(Restored { records: records.to_vec(), ..Restored::default() })));
+        (waiting(&other), queue(&other).leases)
+    };
+    let mut once = written_again(records(&world));
+    assert_eq!(known(&once).0, pids(&crowd[1..]));
+    for _ in 0..5 {
+        let again = written_again(once.clone());
+        assert_eq!(again, once);
+        once = again;
+    }
+}
+
+#[test]
+fn session_keeps_its_id() {
+    let mut world = roomy("");
+    let agents = [world.claude(), world.claude(), world.claude()];
+    let ids = |world: &World| agents[1..].iter().map(|agent| world.session(*agent).id).collect::<Vec<_>>();
+    let before = ids(&world);
+    world.kill(agents[0]);
+    for _ in 0..3 {
+        let records = world.engine.gate_records();
+        restart(&mut world, "", records);
+        assert_eq!(ids(&world), before);
+    }
+    let new = world.claude();
+    assert_eq!(world.session(new).id, before[1] + 1, "no id of a dead session is given again");
+}
+
+#[test]
+fn ids_begin_after_those_reserved() {
+    let ids = LastIds { session: SessionId(40), finding: FindingId(50), action: ActionId(60) };
+    let mut world = roomy("");
+    world.tell(Input::Restore(Box::new(Restored { ids, ..Restored::default() })));
+    assert_eq!(world.engine.last_ids(), ids);
+    let mut reserved = Vec::new();
+    for _ in 0..ID_BLOCK {
+        let agent = world.claude();
+        let last = world.engine.last_ids();
+        let new = world.effects.drain(..).filter_map(|effect| match effect {
+            Effect::ReserveIds(upto) => Some((last, upto)),
+            _ => None,
+        });
+        reserved.extend(new);
+        world.kill(agent);
+    }
+    assert_eq!(world.engine.last_ids().session, SessionId(40 + ID_BLOCK));
+    let (last, upto) = reserved[0];
+    assert_eq!(reserved.len(), 1, "{reserved:?}");
+    assert!(last.session.0 < 40 + ID_BLOCK, "half of a block is left when the next is reserved");
+    assert_eq!(upto, last.plus(ID_BLOCK));
+}
+
+#[test]
+fn restored_finding_keeps_its_id() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    world.spawn(agent, &["node", "server.js"]);
+    world.kill(agent);
+    world.wait(std::time::Duration::from_secs(60));
+    let before = world.open(crate::api::FindingKind::Orphan)[0].clone();
+    for _ in 0..2 {
+        let records = world.engine.gate_records();
+        restart(&mut world, "", records);
+        world.wait(std::time::Duration::from_secs(60));
+        let again = world.open(crate::api::FindingKind::Orphan)[0].clone();
+        assert_eq!((again.id, again.opened_at), (before.id, before.opened_at.clone()));
+    }
+}
+
+#[test]
+fn unobserved_finding_is_closed() {
+    let mut world = roomy("");
+    let agent = world.claude();
+    let helper = world.spawn(agent, &["node", "server.js"]);
+    world.kill(agent);
+    world.wait(std::time::Duration::from_secs(60));
+    let before = world.open(crate::api::FindingKind::Orphan)[0].clone();
+    world.vanish(helper);
+    let records = world.engine.gate_records();
+    restart(&mut world, "", records);
+    world.wait(std::time::Duration::from_secs(400));
+    let closed = world.all(crate::api::FindingKind::Orphan);
+    assert_eq!((closed[0].id, closed.len()), (before.id, 1));
+    assert!(closed[0].closed_because.as_ref().is_some_and(|why| why.contains("restarted")), "{closed:?}");
+    let told = |record: &GateRecord| matches!(record, GateRecord::FindingClosed(finding) if finding.0 == before.id);
+    assert!(self::records(&world).iter().any(told), "a later run does not restore it");
 }

@@ -1,0 +1,309 @@
+//! The rule by which the daemon opens files that it believes, and the directories that hold them.
+//!
+//! A file is trusted when it is a regular file of root or of the daemon's own user, and no other user can write it. Anything else
+//! in its place, such as a FIFO or a symbolic link, is renamed and never opened: it cannot block the daemon, redirect a write, or
+//! be read as its state.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::process::{getegid, geteuid};
+
+/// Most files of one name that are kept aside; the oldest is removed for the next.
+const ASIDE_MAX: u32 = 4;
+/// Write permission of a group and of all users.
+const GROUP_WRITE: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+/// In a directory with this bit, only the owner of an entry can rename or remove it.
+const STICKY: u32 = 0o1000;
+
+/// Why a file or a directory is not trusted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Distrust {
+    /// It is of another type.
+    #[error("it is a {found}, not a {expected}")]
+    Type {
+        /// What it is.
+        found: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// It belongs to another user.
+    #[error("it is owned by uid {owner}, not by root{}", own_user())]
+    Owner {
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Another user may write to it.
+    #[error("other users can write to it (mode {mode:04o})")]
+    Writable {
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+/// Why a trusted file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// It must not be believed.
+    #[error(transparent)]
+    Untrusted(#[from] Distrust),
+    /// The system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Io(error) => error,
+            OpenError::Untrusted(why) => Self::other(why),
+        }
+    }
+}
+
+/// A path of which a part is not trusted.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not safe to use: {}{why}; {}", used.display(), self.part(), self.remedy())]
+pub(crate) struct UnsafePath {
+    /// The path that was asked for.
+    used: PathBuf,
+    /// The part of it that is not trusted.
+    culprit: PathBuf,
+    why: Distrust,
+}
+
+impl UnsafePath {
+    fn part(&self) -> String {
+        if self.culprit == self.used { String::new() } else { format!("of {}, ", self.culprit.display()) }
+    }
+
+    fn remedy(&self) -> String {
+        let path = self.culprit.display();
+        match self.why {
+            Distrust::Type { .. } => "choose another path".to_owned(),
+            Distrust::Owner { .. } => format!("choose another path, or run `chown {} {path}`", geteuid().as_raw()),
+            Distrust::Writable { .. } => format!("run `chmod go-w {path}`"),
+        }
+    }
+}
+
+/// Opens a file. A symbolic link is not followed, and nothing blocks.
+///
+/// # Errors
+/// When it is missing (`NotFound`), not trusted, or cannot be opened.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File, OpenError> {
+    // Opening a device or a FIFO may have effects of its own, so the type is read before. The check of the open file decides.
+    match fs::symlink_metadata(path) {
+        Ok(found) => check_file(&found)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.custom_flags(flags).open(path)?;
+    check_file(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a whole file; `None` when it is missing.
+///
+/// # Errors
+/// When it is not trusted, longer than `longest` bytes, or cannot be read.
+pub(crate) fn read(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, OpenError> {
+    let file = match open(path, OpenOptions::new().read(true)) {
+        Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut content = Vec::new();
+    if file.take(longest + 1).read_to_end(&mut content)? as u64 > longest {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {longest} bytes")).into());
+    }
+    Ok(Some(content))
+}
+
+/// Replaces a file in one step: after a crash either the old or the new content is there. The file stays open for appending.
+/// `durable` content also outlives a crash of the host.
+///
+/// # Errors
+/// When it cannot be written; the old file is still there then.
+pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = create(&new)?;
+    file.write_all(content)?;
+    if durable {
+        file.sync_all()?;
+    }
+    fs::rename(&new, path)?;
+    if durable && let Some(dir) = path.parent() {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(file)
+}
+
+/// Creates a file for its owner alone, in place of what a killed daemon left there.
+///
+/// # Errors
+/// When it cannot be created.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    clear(path)?;
+    OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Removes what is at a path, of whatever type; a directory is set aside. Returns whether there was anything.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(crate) fn clear(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => set_aside(path).map(|_| true),
+        Ok(_) => fs::remove_file(path).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a directory for its owner alone, and those above it, where they are missing.
+///
+/// # Errors
+/// When one cannot be created.
+pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Renames a file of whatever type to `NAME.set-aside-1`; earlier ones move up, and the oldest is removed.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = free_aside(path);
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// The same, and the file stays where it is too: until it is replaced, nothing of it is lost.
+///
+/// # Errors
+/// When it cannot be linked.
+pub(crate) fn copy_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = free_aside(path);
+    fs::hard_link(path, &aside)?;
+    Ok(aside)
+}
+
+fn free_aside(path: &Path) -> PathBuf {
+    let name = |number: u32| {
+        let mut name: OsString = path.as_os_str().to_owned();
+        name.push(format!(".set-aside-{number}"));
+        PathBuf::from(name)
+    };
+    // Where one of these fails, the rename or link that follows fails too and says why.
+    let oldest = name(ASIDE_MAX);
+    let _ = fs::remove_file(&oldest).or_else(|_| fs::remove_dir_all(&oldest));
+    for number in (1..ASIDE_MAX).rev() {
+        let _ = fs::rename(name(number), name(number + 1));
+    }
+    name(1)
+}
+
+/// Checks that a directory, if it is there, belongs to root or the daemon's user, that no other user can write to it, and that
+/// no other user can put something else in its place: a directory or link on the way to it is checked too.
+///
+/// # Errors
+/// When a part of the path is not trusted.
+pub(crate) fn check_directory(path: &Path) -> Result<(), UnsafePath> {
+    check_path(path, |found| check_owner(found).and_then(|()| check_writers(found, OTHERS_WRITE | GROUP_WRITE)))
+}
+
+/// Checks that a configuration file, if it is there, can be changed by nobody but root and the daemon's user. It may be a symbolic
+/// link of theirs.
+///
+/// # Errors
+/// When a part of the path is not trusted, or it is no regular file.
+pub(crate) fn check_config(path: &Path) -> Result<(), UnsafePath> {
+    check_path(path, |found| match found.is_file() {
+        true => check_owner(found).and_then(|()| check_writers(found, writers(found))),
+        false => Err(Distrust::Type { found: type_name(found), expected: REGULAR }),
+    })
+}
+
+fn check_path(path: &Path, check_last: impl Fn(&Metadata) -> Result<(), Distrust>) -> Result<(), UnsafePath> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let resolved = fs::canonicalize(&absolute).unwrap_or_else(|_| absolute.clone());
+    for way in [&absolute, &resolved] {
+        for part in way.ancestors() {
+            // What is missing will be made by the daemon, below what is checked here.
+            let Ok(found) = fs::symlink_metadata(part) else { continue };
+            let checked = if found.is_symlink() {
+                check_owner(&found)
+            } else if part == resolved {
+                check_last(&found)
+            } else {
+                check_way(&found)
+            };
+            checked.map_err(|why| UnsafePath { used: path.to_owned(), culprit: part.to_owned(), why })?;
+        }
+    }
+    Ok(())
+}
+
+/// A directory above: its entries must not be another user's to replace.
+fn check_way(found: &Metadata) -> Result<(), Distrust> {
+    check_owner(found)?;
+    if found.mode() & STICKY == 0 { check_writers(found, writers(found)) } else { Ok(()) }
+}
+
+/// The permission bits by which other users can write. The groups of root and of the daemon are trusted.
+fn writers(found: &Metadata) -> u32 {
+    let own_group = found.gid() == 0 || found.gid() == getegid().as_raw();
+    if own_group { OTHERS_WRITE } else { OTHERS_WRITE | GROUP_WRITE }
+}
+
+const REGULAR: &str = "regular file";
+
+fn check_file(found: &Metadata) -> Result<(), Distrust> {
+    if !found.is_file() {
+        return Err(Distrust::Type { found: type_name(found), expected: REGULAR });
+    }
+    check_owner(found)?;
+    check_writers(found, OTHERS_WRITE | GROUP_WRITE)
+}
+
+fn check_owner(found: &Metadata) -> Result<(), Distrust> {
+    let owner = found.uid();
+    if owner == 0 || owner == geteuid().as_raw() { Ok(()) } else { Err(Distrust::Owner { owner }) }
+}
+
+fn check_writers(found: &Metadata, bits: u32) -> Result<(), Distrust> {
+    let mode = found.mode() & 0o7777;
+    if mode & bits == 0 { Ok(()) } else { Err(Distrust::Writable { mode }) }
+}
+
+fn type_name(found: &Metadata) -> &'static str {
+    let kind = found.file_type();
+    let names = [
+        (kind.is_dir(), "directory"),
+        (kind.is_symlink(), "symbolic link"),
+        (kind.is_fifo(), "FIFO"),
+        (kind.is_socket(), "socket"),
+        (kind.is_char_device(), "character device"),
+        (kind.is_block_device(), "block device"),
+    ];
+    names.into_iter().find(|(is, _)| *is).map_or(REGULAR, |(_, name)| name)
+}
+
+fn own_user() -> String {
+    match geteuid().as_raw() {
+        0 => String::new(),
+        uid => format!(" or uid {uid}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "trusted_file_tests.rs"]
+mod tests;
