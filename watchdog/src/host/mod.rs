@@ -20,6 +20,8 @@ pub mod containers;
 mod descriptors;
 mod error;
 mod facts;
+#[cfg(test)]
+mod first_thread_tests;
 pub mod inspect;
 pub mod limits;
 mod listen;

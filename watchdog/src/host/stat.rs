@@ -67,6 +67,16 @@ impl Stat {
         }
     }
 
+    /// The first thread, whose state this is, has exited, and others have not.
+    pub(crate) fn first_thread_exited(&self) -> bool {
+        self.state == b'Z' && self.threads > 1
+    }
+
+    /// The thread whose state this is has exited.
+    pub(crate) fn has_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
     /// Stopped by a signal (not by a debugger, whose letter is `t`).
     pub(crate) fn is_stopped(&self) -> bool {
         self.state == b'T'
