@@ -128,6 +128,7 @@ impl Core {
             | Input::Resume(_)
             | Input::Ask(_)
             | Input::Struck(_)
+            | Input::UserIds(_)
             | Input::Unadopt(_)
             | Input::Tick => {}
         }
@@ -398,6 +399,7 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Resume(_)
         | Input::Ask(_)
         | Input::Struck(_)
+        | Input::UserIds(_)
         | Input::Tick => None,
     }
 }

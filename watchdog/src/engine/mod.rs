@@ -159,6 +159,7 @@ impl Engine {
             Input::Rights(rights) => step.engine.acts.rights = rights,
             Input::Resume(records) => step.resume(records),
             Input::Ask(ask) => step.ask(&ask),
+            Input::UserIds(read) => step.user_ids(read),
             Input::Struck(struck) => step.struck(struck),
             Input::Unadopt(process) => step.unadopt(process),
             Input::Tick => step.tick(),

@@ -19,6 +19,7 @@ pub mod clock;
 pub mod containers;
 mod descriptors;
 mod error;
+mod executable;
 mod facts;
 #[cfg(test)]
 mod first_thread_tests;
