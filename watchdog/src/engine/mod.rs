@@ -15,6 +15,7 @@ pub mod view;
 
 mod closewatch;
 mod detect;
+mod excess;
 mod finding;
 mod keep;
 mod lifecycle;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::effect::{Effect, Happening, JournalEntry};
+use self::excess::Excesses;
 use self::finding::{Change, Findings, Key, Observation};
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
 use self::input::{Denied, Input, KernelEvent};
@@ -81,6 +83,7 @@ pub struct Engine {
     large: Revisit,
     /// for what takes more than its limit,
     limited: Revisit,
+    excesses: Excesses,
     /// and for what each session holds.
     tallied: Revisit,
     merge: merge::Merge,
@@ -119,6 +122,7 @@ impl Engine {
             sharing: Revisit::default(),
             large: Revisit::default(),
             limited: Revisit::default(),
+            excesses: Excesses::default(),
             tallied: Revisit::default(),
             merge: merge::Merge::default(),
             ceilings: limits::Ceilings::default(),
@@ -271,6 +275,7 @@ impl Step<'_> {
         self.tick_fanout();
         self.tick_overlimit();
         self.tick_leaks();
+        self.tick_excess();
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();
