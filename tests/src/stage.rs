@@ -88,6 +88,16 @@ impl Stage {
         path
     }
 
+    /// The same with a file of its own, whose owner and mode can be changed: installed ones are links to one file.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn copy(&self, name: &str) -> PathBuf {
+        let path = self.directory().join(name);
+        copy(&binaries().fixture, &path);
+        path
+    }
+
     /// Makes a named pipe that scripts can use as a program's standard input.
     ///
     /// # Panics
@@ -227,9 +237,12 @@ impl Drop for Stage {
 
 /// Puts a program under another name, where every user can execute it.
 pub(crate) fn install(program: &Path, path: &Path) {
-    if std::fs::hard_link(program, path).is_ok() {
-        return;
+    if std::fs::hard_link(program, path).is_err() {
+        copy(program, path);
     }
+}
+
+fn copy(program: &Path, path: &Path) {
     let copied = Command::new(&binaries().fixture).arg("copy").args([program, path]).status().expect("the fixture");
     assert!(copied.success(), "cannot copy {} to {}", program.display(), path.display());
 }

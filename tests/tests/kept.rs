@@ -1,7 +1,7 @@
 //! Given left-overs that are meant to stay, none is ever proposed for ending: the traps that other tools fell into.
 
 use watchdog::api::{FindingKind, ProcessState};
-use watchdog_tests::{Daemon, ProcessId, Stage, is_alive, seconds};
+use watchdog_tests::{Daemon, NOBODY, ProcessId, Stage, is_alive, seconds};
 
 /// An agent that leaves one process and dies; then longer than the grace.
 ///
@@ -208,4 +208,58 @@ fn a_dev_server_in_the_agents_own_session_is_reported_and_never_proposed() {
     daemon.never(std::time::Duration::from_millis(2_600), "evidence that does not decide proposes nothing", |look| {
         look.findings.iter().find(|finding| finding.proposed_action != "report").map(drop)
     });
+}
+
+/// What an agent of an unprivileged user left behind, which executes a file of that user's.
+fn forged(name: &str, script: &str) -> (Stage, Daemon, ProcessId) {
+    let mut stage = Stage::new();
+    let own = stage.copy(name);
+    std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)).expect("another owner");
+    let daemon = Daemon::configured(&stage, "[orphans]\nkept_memory_limit = \"100MiB\"\ngrace = \"2s\"\n");
+    let agent = stage.start(
+        "helper",
+        &format!("uid 65534 exec AGENT [ report agent fork [ fork [ setsid exec {name} [ {script} report forger hold ] ] ] hold ]"),
+    );
+    let forger = stage.reported("forger");
+    daemon.eventually(seconds(2.0), "the forger", |look| look.process(forger).map(drop));
+    stage.kill(agent);
+    (stage, daemon, forger)
+}
+
+fn is_in_doubt(daemon: &Daemon, process: ProcessId) {
+    daemon.eventually(seconds(5.0), "an orphan in doubt", |look| {
+        let orphaned = look.process(process).is_some_and(|seen| seen.state == ProcessState::Orphaned);
+        let finding = look.open(FindingKind::Orphan).into_iter().next()?;
+        (orphaned && finding.evidence["processes"][0]["verdict"] == "unknown").then_some(())
+    });
+}
+
+#[test]
+fn forged_ssh_agent_is_in_doubt() {
+    let (_stage, daemon, forger) = forged("ssh-agent", "");
+    is_in_doubt(&daemon, forger);
+}
+
+#[test]
+fn forged_comm_keeps_nothing() {
+    let (_stage, daemon, forger) = forged("grow", "rename tmux:~server");
+    daemon.eventually(seconds(8.0), "a proposal to end it", |look| {
+        let finding = look.open(FindingKind::Orphan).into_iter().next()?;
+        (finding.pid == forger.pid && finding.proposed_action == "terminate").then_some(())
+    });
+}
+
+#[test]
+fn large_service_is_a_finding_until_root_ends_it() {
+    let (_stage, daemon, forger) = forged("service", "listen-tcp anon 150");
+
+    daemon.eventually(seconds(15.0), "a finding about its memory", |look| {
+        let found = look.open(FindingKind::Overlimit).into_iter().find(|finding| finding.pid == forger.pid)?;
+        (found.evidence["scope"] == "kept").then_some(())
+    });
+    is_in_doubt(&daemon, forger);
+    let refused = daemon.ctl(&["end", &format!("pid:{}", forger.pid), "--yes"]);
+    assert_eq!(refused.code, 2, "a pid needs --kept: {refused:?}");
+    let ended = daemon.ctl(&["end", "--kept", &format!("pid:{}", forger.pid), "--yes"]);
+    assert!(ended.code == 0 && !is_alive(forger), "{ended:?}");
 }

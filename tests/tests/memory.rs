@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use watchdog_tests::{Daemon, MIB, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds};
+use watchdog_tests::{
+    Daemon, MIB, NOBODY, Options, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds,
+};
 
 /// Whether `shown` is within this part of `truth`.
 fn within(shown: u64, truth: u64, part: f64) -> bool {
@@ -170,4 +172,35 @@ fn a_helper_that_grows_is_followed() {
         (look.process(helper)?.anon_bytes >= grown * MIB).then_some(())
     });
     assert!(behind <= 90 * MIB, "{} MiB behind at 40 MiB/s", behind / MIB);
+}
+
+/// A helper whose first thread has exited, and whose second one takes memory.
+const FIRST_THREAD_EXITS: &str = "spawn helper [ exit-first-thread [ sleep 1 anon 100 report full leak 10 60 ] ] hold";
+
+fn holds_100_mib(daemon: &Daemon, helper: ProcessId) {
+    daemon.eventually(seconds(5.0), "the memory of its second thread", |look| {
+        (look.process(helper)?.anon_bytes >= 100 * MIB).then_some(())
+    });
+}
+
+#[test]
+fn second_thread_leaks_after_first_exits() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    stage.agent(FIRST_THREAD_EXITS);
+    let helper = stage.reported("full");
+
+    holds_100_mib(&daemon, helper);
+    daemon.eventually(seconds(60.0), "a leak", |look| {
+        let leak = look.open(watchdog::api::FindingKind::Leak).into_iter().find(|leak| leak.pid == helper.pid)?;
+        leak.evidence["growth_bytes_per_second"].as_f64().filter(|rate| *rate > 1e6)
+    });
+}
+
+#[test]
+fn degraded_daemon_sees_second_thread() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::with(&stage, &Options { uid: Some(NOBODY), ..Options::default() });
+    stage.start("helper", &format!("uid 65534 exec AGENT [ {FIRST_THREAD_EXITS} ]"));
+    holds_100_mib(&daemon, stage.reported("full"));
 }

@@ -67,3 +67,28 @@ fn a_living_agents_helper_is_not_reaped_and_its_session_can_be_ended() {
     assert!(!is_alive(server) && !is_alive(agent), "{ended:?}");
     assert_eq!(ended.code, 0, "{ended:?}");
 }
+
+#[test]
+fn many_groups_are_reaped_in_one_request() {
+    const GROUPS: usize = 120;
+    let mut stage = Stage::new();
+    let daemon = Daemon::watching(&stage);
+    let starter = stage.start(
+        "helper",
+        &format!(
+            "report starter times {GROUPS} [ spawn AGENT [ spawn helper [ report left hold ] report agent hold ] ] hold"
+        ),
+    );
+    let (left, agents) = (stage.all_reported("left", GROUPS), stage.all_reported("agent", GROUPS));
+    daemon.eventually(seconds(10.0), "all", |look| left.iter().all(|it| look.process(*it).is_some()).then_some(()));
+    agents.iter().for_each(|agent| stage.kill(*agent));
+    daemon.eventually(seconds(20.0), "a group for each", |look| {
+        (look.open(FindingKind::Orphan).len() == GROUPS).then_some(())
+    });
+
+    let reaped = daemon.ctl(&["reap", "--yes"]);
+
+    assert!(left.iter().all(|process| !is_alive(*process)), "{}", reaped.stderr);
+    assert_eq!(reaped.code, 0, "{}", reaped.stderr);
+    assert!(is_alive(starter));
+}

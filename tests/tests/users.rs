@@ -2,7 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use serde_json::json;
-use watchdog_tests::{Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, post, seconds};
+use watchdog_tests::{Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, is_alive, post, seconds};
 
 /// A tree of root's, and one of nobody's.
 struct Two {
@@ -98,4 +98,63 @@ fn findings_of_another_user_stay_hidden() {
     assert_eq!(seen.json()["findings"].as_array().map(Vec::len), Some(1), "{}", seen.body);
     assert!(seen.body.contains(&two.nobodys.pid.to_string()));
     assert!(!seen.body.contains("root-secret"));
+}
+
+/// An agent of nobody's with a set-user-ID helper that makes itself root without another exec.
+fn setuid_helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId, u64) {
+    let mut stage = Stage::new();
+    let helper = stage.copy("setuid-helper");
+    std::fs::set_permissions(&helper, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("set-user-ID");
+    let daemon = Daemon::configured(&stage, "[actions]\nkill_after = \"1s\"\n");
+    stage.start(
+        "helper",
+        &format!("uid 65534 exec AGENT [ report agent spawn setuid-helper [ {script} report helper hold ] hold ]"),
+    );
+    let (agent, helper) = (stage.reported("agent"), stage.reported("helper"));
+    let session = daemon
+        .eventually(seconds(2.0), "both", |look| look.process(helper).and(look.session_with(agent)).map(|it| it.id));
+    (stage, daemon, agent, helper, session)
+}
+
+#[test]
+fn user_cannot_end_what_became_root() {
+    let (stage, daemon, agent, helper, session) = setuid_helper("all-uids 0");
+
+    let ended = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);
+
+    assert!(is_alive(helper) && !is_alive(agent), "{ended:?}");
+    let because = format!("not permitted: process {} runs as root", helper.pid);
+    assert!(ended.stdout.contains(&because), "{ended:?}");
+    let again = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);
+    assert_eq!(again.code, 77, "nothing else could be done: {again:?}");
+    assert!(is_alive(helper), "{}", stage.log());
+    let by_root = daemon.ctl(&["end", &session.to_string(), "--yes"]);
+    assert!(by_root.code == 0 && !is_alive(helper), "{by_root:?}");
+}
+
+#[test]
+fn user_ends_own_setuid_program() {
+    let (_stage, daemon, agent, helper, session) = setuid_helper("");
+
+    let ended = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);
+
+    assert_eq!(ended.code, 0, "kill(2) permits it, by the real user id: {ended:?}");
+    assert!(!is_alive(helper) && !is_alive(agent));
+}
+
+#[test]
+fn user_ends_what_became_the_users() {
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, "[actions]\nkill_after = \"1s\"\n");
+    let root = stage.agent("spawn helper [ await become all-uids 65534 report helper hold ] hold");
+    let session = daemon.eventually(seconds(2.0), "root's agent", |look| look.session_with(root).map(|it| it.id));
+    stage.mark("become");
+    let helper = stage.reported("helper");
+    let refused = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);
+    assert_eq!(refused.code, 77, "the session is root's: {refused:?}");
+
+    let ended = daemon.ctl_as(NOBODY, &["end", "--kept", &format!("pid:{}", helper.pid), "--yes"]);
+
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!is_alive(helper) && is_alive(root));
 }

@@ -18,12 +18,19 @@ pub struct ReapRequest {
     pub expect: Option<Vec<Shown>>,
 }
 
-/// The body of `POST /v1/end`: end a whole session.
+/// The body of `POST /v1/end`: end a whole session, or a process that is meant to stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRequest {
     /// Which.
-    pub session: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub session: Option<u64>,
+    /// A process, which ends with what it started; instead of a session, and only with `kept`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pid: Option<u32>,
+    /// What is meant to stay ends too.
+    #[serde(default)]
+    pub kept: bool,
     /// Say what would be done, and do nothing.
     #[serde(default)]
     pub dry_run: bool,
@@ -76,6 +83,9 @@ pub struct Spared {
     pub name: String,
     /// Why.
     pub because: String,
+    /// Because the asker, or the user of the session whose rights policy has, may not signal it.
+    #[serde(default)]
+    pub not_permitted: bool,
 }
 
 /// The answer to `GET /v1/actions`.

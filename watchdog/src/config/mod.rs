@@ -99,6 +99,8 @@ pub struct Orphans {
     pub grace: Duration,
     /// `keep`: globs on the executed path, argv0 or script of processes that are meant to stay.
     pub keep: Globs,
+    /// `kept_memory_limit`: what a kept process may cost, with what it started, before it is in doubt; zero for no limit.
+    pub kept_memory_limit: Size,
 }
 
 /// `[history]`
@@ -186,7 +188,8 @@ impl Default for Tracking {
 
 impl Default for Orphans {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(30), keep: Globs::default() }
+        let kept_memory_limit = Size::Bytes(Bytes::from_mib(1024));
+        Self { grace: Duration::from_secs(30), keep: Globs::default(), kept_memory_limit }
     }
 }
 

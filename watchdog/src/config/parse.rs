@@ -123,9 +123,12 @@ fn tracking<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, tracking: &mut T
 }
 
 fn orphans<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, orphans: &mut Orphans) {
-    let Some(table) = reader.table(root, "orphans", "[orphans]", &["grace", "keep"]) else { return };
+    let Some(table) = reader.table(root, "orphans", "[orphans]", &["grace", "keep", "kept_memory_limit"]) else {
+        return;
+    };
     set(&mut orphans.grace, reader.duration(table, "grace", GRACE));
     set(&mut orphans.keep, reader.globs(table, "keep"));
+    set(&mut orphans.kept_memory_limit, reader.size(table, "kept_memory_limit"));
 }
 
 fn leaks<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, leaks: &mut Leaks) {

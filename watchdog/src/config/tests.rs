@@ -39,6 +39,7 @@ fn every_key_is_read() {
         [orphans]
         grace = "1m30s"
         keep = ["*/my-daemon"]
+        kept_memory_limit = "512MiB"
         [stale]
         idle = "2h"
         min_count = 4
@@ -81,6 +82,7 @@ fn every_key_is_read() {
     assert_eq!(config.tracking.max_processes, 1024);
     assert_eq!(config.orphans.grace, Duration::from_secs(90));
     assert_eq!(config.orphans.keep.patterns(), ["*/my-daemon"]);
+    assert_eq!(config.orphans.kept_memory_limit, Size::Bytes(Bytes::from_mib(512)));
     assert_eq!(config.stale, Stale { idle: Duration::from_secs(7_200), min_count: 4 });
     let after = Duration::from_secs(300);
     assert_eq!(config.duplicates, Duplicates { after, min_agents: 3, min_directories: 10 });
@@ -147,7 +149,10 @@ fn a_profile_may_have_several_ways() {
     "[daemon]\nlistn = \"off\"\n",
     "c.toml:2:1: listn: unknown key in [daemon] (did you mean listen?); allowed: listen, journal_events"
 )]
-#[case::nothing_near("[orphans]\nxyz = 1\n", "c.toml:2:1: xyz: unknown key in [orphans]; allowed: grace, keep")]
+#[case::nothing_near(
+    "[orphans]\nxyz = 1\n",
+    "c.toml:2:1: xyz: unknown key in [orphans]; allowed: grace, keep, kept_memory_limit"
+)]
 #[case::stale(
     "[stale]\nidle = \"0s\"\nmin_count = 1\n",
     "c.toml:2:8: idle: \"0s\" is out of range: 1s to 30d is allowed\nc.toml:3:13: min_count: must be a whole number from 2 to 100000"

@@ -1,5 +1,6 @@
 //! What `reap` and `end` have in common: a person is shown what will happen and asked once, then it is done, and waited for.
 
+use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal, stdin, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,7 +11,9 @@ use super::client::Client;
 use super::failure::Failure;
 use super::output::{Output, complain};
 use super::receipt;
-use crate::api::{ActionState, Actions, EndRequest, Planned, ReapRequest, Receipt, Shown, Spared, Subject};
+use crate::api::{
+    ActionState, ActionTarget, Actions, EndRequest, Planned, ReapRequest, Receipt, Shown, Spared, Subject,
+};
 
 /// The first pause between two looks at an action, and the longest: most are over in a moment.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -39,6 +42,8 @@ pub(super) enum Order {
     Reap(Vec<Subject>),
     /// This session.
     End(u64),
+    /// This session, or this process with what it started, and what of that is meant to stay too.
+    EndKept(Subject),
 }
 
 impl Order {
@@ -54,8 +59,15 @@ impl Order {
                 client.post("/v1/reap", &ReapRequest { subjects, dry_run, expect }).await
             }
             Self::End(session) => {
-                let session = *session;
-                client.post("/v1/end", &EndRequest { session, dry_run, expect }).await
+                let (session, pid, kept) = (Some(*session), None, false);
+                client.post("/v1/end", &EndRequest { session, pid, kept, dry_run, expect }).await
+            }
+            Self::EndKept(subject) => {
+                let (session, pid) = match *subject {
+                    Subject::Session(session) => (Some(session), None),
+                    Subject::Pid(pid) => (None, Some(pid)),
+                };
+                client.post("/v1/end", &EndRequest { session, pid, kept: true, dry_run, expect }).await
             }
         }
     }
@@ -63,7 +75,7 @@ impl Order {
     const fn nothing(&self) -> &'static str {
         match self {
             Self::Reap(_) => "nothing to reap: nothing was left behind\n",
-            Self::End(_) => "nothing to end: it is gone\n",
+            Self::End(_) | Self::EndKept(_) => "nothing to end: it is gone\n",
         }
     }
 }
@@ -140,9 +152,11 @@ async fn obey(
         let nothing = if asked { "nothing was done: they are gone already\n" } else { order.nothing() };
         output.text(&told(&planned, nothing, output))?;
     }
-    Ok(code(is_well(&planned, waited)))
+    Ok(if denied(&planned) { ExitCode::from(NOT_PERMITTED) } else { code(is_well(&planned, waited)) })
 }
 
+/// The exit code of a request that the kernel's rule about signals forbids.
+const NOT_PERMITTED: u8 = 77;
 const NOBODY_TO_ASK: &str =
     "nobody is there to be asked: --yes does it without asking, --dry-run shows what would be done";
 
@@ -161,6 +175,13 @@ fn is_well(planned: &Planned, waited: bool) -> bool {
         [] => planned.spared.is_empty(),
         actions => !waited || actions.iter().all(gone),
     }
+}
+
+/// Nothing was done to any process, and at least one of them the kernel does not let this user signal.
+fn denied(planned: &Planned) -> bool {
+    let untouched = |target: &ActionTarget| target.sent.is_empty() && target.died_at.is_none();
+    let over = |action: &Receipt| action.state.is_over() && action.targets.iter().all(untouched);
+    planned.actions.iter().all(over) && planned.spared.iter().any(|spared| spared.not_permitted)
 }
 
 fn agrees(person: &mut dyn BufRead) -> bool {
@@ -194,12 +215,21 @@ async fn watch(client: &Client, planned: &mut Planned) -> Result<(), Failure> {
     while planned.actions.iter().any(|action| !action.state.is_over()) && Instant::now() < until {
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-        for action in planned.actions.iter_mut().filter(|action| !action.state.is_over()) {
-            let id = action.id;
-            let answer = client.get::<Actions>(&format!("/v1/actions?id={id}")).await.inspect_err(|_| {
+        let open: Vec<&mut Receipt> = planned.actions.iter_mut().filter(|action| !action.state.is_over()).collect();
+        let path = match open.as_slice() {
+            [one] => format!("/v1/actions?id={}", one.id),
+            _ => "/v1/actions".to_owned(),
+        };
+        let answer = client.get::<Actions>(&path).await.inspect_err(|_| {
+            for action in &open {
+                let id = action.id;
                 complain(&format!("watchdogctl: action {id} was begun, and goes on without this program\n"));
-            })?;
-            if let Some(now) = answer.document.actions.into_iter().next() {
+            }
+        })?;
+        let mut now: HashMap<u64, Receipt> =
+            answer.document.actions.into_iter().map(|action| (action.id, action)).collect();
+        for action in open {
+            if let Some(now) = now.remove(&action.id) {
                 *action = now;
             }
         }

@@ -45,22 +45,27 @@ fn help_of_end() {
     Usage: watchdogctl end [OPTIONS] <SESSION>
 
     Arguments:
-      <SESSION>  The session, by its number
+      <SESSION>  The session, by its number; with --kept also the pid of a process, as in `adopt`
 
     Options:
-          --dry-run        Shows what would be ended, why, and what that frees; does nothing
+          --kept           Ends what is meant to stay too
           --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
+          --dry-run        Shows what would be ended, why, and what that frees; does nothing
           --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
       -y, --yes            Asks nobody; where no person is at a terminal this is needed
           --no-wait        Does not wait until it is over: `watchdogctl actions` tells what came of it
       -h, --help           Print help
 
     The agent and everything that it started get SIGTERM, children before their parents, and SIGKILL if they are there after
-    [actions] kill_after. What is meant to stay is left alone. `reap` ends only what dead agents left behind.
+    [actions] kill_after. What is meant to stay is left alone, unless --kept is given: then it ends too, for root and for the
+    user whose processes these are. With --kept, a pid ends that process and what it started. A process that the user may not
+    signal, as kill(2) has it, is left alone; the exit code is 77 when nothing else could be done. `reap` ends only what dead
+    agents left behind.
 
     Examples:
       watchdogctl end 3 --dry-run
       watchdogctl end 3
+      watchdogctl end --kept pid:41231
       watchdogctl end 3 --yes --no-wait
     ");
 }
@@ -121,7 +126,8 @@ fn help_of_actions() {
 #[case(&["end", "session:3"], true)]
 #[case(&["end"], false)]
 #[case(&["end", "3", "4"], false)]
-#[case(&["end", "pid:3"], false)]
+#[case(&["end", "--kept", "pid:3"], true)]
+#[case(&["end", "--kept"], false)]
 #[case(&["thaw", "pid:7"], true)]
 #[case(&["thaw", "--yes"], false)]
 #[case(&["actions", "7"], true)]

@@ -73,7 +73,7 @@ pub(super) fn left_alone(spared: &[Spared], screen: &Screen) -> String {
     }
     let mut table = Table::new(INDENT, vec![Column::right("PID"), Column::left("NAME"), Column::left("BECAUSE")]);
     for spared in spared {
-        let Spared { pid, start_time: _, name, because } = spared;
+        let Spared { pid, start_time: _, name, because, not_permitted: _ } = spared;
         table.row(vec![
             Cell::new(pid.to_string()),
             Cell::new(if name.is_empty() { "-" } else { name }),

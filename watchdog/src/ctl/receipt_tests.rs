@@ -43,6 +43,7 @@ pub(in crate::ctl) fn planned() -> Planned {
             start_time: 3,
             name: "tmux".into(),
             because: "it is meant to stay: a tmux server".into(),
+            not_permitted: false,
         }],
         kill_after_seconds: 10.0,
     }

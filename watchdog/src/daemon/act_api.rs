@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::gate_api::Peer;
 use super::http::{Refusal, json, read_json};
 use super::request::{AdoptError, Asker, Request};
-use crate::api::{AdoptRequest, EndRequest, ReapRequest, Shown, ThawRequest};
+use crate::api::{AdoptRequest, EndRequest, ReapRequest, Shown, Subject, ThawRequest};
 use crate::engine::act::{Ask, AskError, What};
 use crate::engine::id::{Pid, ProcessId, SessionId, Ticks};
 use crate::engine::view::Viewer;
@@ -47,8 +47,15 @@ pub(super) async fn reap(State(asker): State<Asker>, Extension(peer): Extension<
 
 /// `POST /v1/end`
 pub(super) async fn end(State(asker): State<Asker>, Extension(peer): Extension<Peer>, request: HttpRequest) -> Answer {
-    let EndRequest { session, dry_run, expect } = read_json(request, r#"{"session":4,"dry_run":true}"#).await?;
-    let ask = Ask { uid: peer.uid, what: What::End(SessionId(session)), expect: shown(expect) };
+    const EXPECTED: &str = r#"{"session":4,"dry_run":true}, or with "kept":true {"session":4} or {"pid":123}"#;
+    let EndRequest { session, pid, kept, dry_run, expect } = read_json(request, EXPECTED).await?;
+    let what = match (kept, session, pid) {
+        (false, Some(session), None) => What::End(SessionId(session)),
+        (true, Some(session), None) => What::EndKept(Subject::Session(session)),
+        (true, None, Some(pid)) => What::EndKept(Subject::Pid(pid)),
+        _ => return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("expected {EXPECTED}"))),
+    };
+    let ask = Ask { uid: peer.uid, what, expect: shown(expect) };
     act(&asker, ask, dry_run).await
 }
 

@@ -133,6 +133,7 @@ impl Core {
             | Input::Resume(_)
             | Input::Ask(_)
             | Input::Struck(_)
+            | Input::UserIds(_)
             | Input::Unadopt(_)
             | Input::Tick => {}
         }
@@ -404,6 +405,7 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Resume(_)
         | Input::Ask(_)
         | Input::Struck(_)
+        | Input::UserIds(_)
         | Input::Tick => None,
     }
 }

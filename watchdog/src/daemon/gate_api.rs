@@ -61,7 +61,7 @@ impl Peer {
         let gone = || Refusal::new(StatusCode::FORBIDDEN, "the process that connected is gone");
         let identity = pinned.identity()?.ok_or_else(gone)?;
         // Without SO_PEERPIDFD the pid may have become another's; and who has changed its user since is not who connected.
-        if identity.effective != self.uid {
+        if identity.users.effective != self.uid {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "the process that asks is not of the user that connected"));
         }
         Ok((pinned, identity))
@@ -189,7 +189,7 @@ fn candidate(peer: &Peer, asked: LaunchRequest) -> Result<(Pinned, Launch), Refu
     let launch = Launch {
         process: identity.process,
         ppid: identity.ppid,
-        uid: identity.effective,
+        uid: identity.users.effective,
         comm: identity.comm,
         image: image(path, argv),
         profile,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::act::{ActionRecord, Ask, Rights, Struck};
+use super::act::{ActionRecord, Ask, Rights, Struck, UserIds};
 use super::gate::{Confinement, Launch, Restored, Subagent, Withdrawal};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
 
@@ -66,6 +66,8 @@ pub enum Input {
     Resume(Vec<ActionRecord>),
     /// A person asks to act. Answered with [`Effect::Asked`](super::effect::Effect::Asked).
     Ask(Ask),
+    /// The user ids of processes that a person asks to act on.
+    UserIds(Vec<(ProcessId, UserIds)>),
     /// What became of a wave; the answer to [`Effect::Strike`](super::effect::Effect::Strike).
     Struck(Struck),
     /// A person takes back that a process is meant to stay.
@@ -407,6 +409,19 @@ pub struct Inspection {
     pub zombie: bool,
     /// Stopped by a signal (state T).
     pub stopped: bool,
+    /// Its user ids now; `None` in recordings of earlier versions.
+    pub user_ids: Option<UserIds>,
+    /// The file that it executes; `None` for a zombie, and in recordings of earlier versions.
+    pub executable: Option<Executable>,
+}
+
+/// The file that a process executes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executable {
+    /// Its path, without symbolic links.
+    pub path: String,
+    /// It is root's, and neither it nor a directory above it can be changed by anybody else.
+    pub of_root: bool,
 }
 
 /// Where file descriptor 0 leads.

@@ -3,6 +3,7 @@
 //! A terminal that others share, age, CPU time, comm or equal arguments alone prove nothing, neither guilt nor innocence.
 
 use super::classify;
+use super::effect::Effect;
 use super::id::{ProcessId, Uid};
 use super::input::{Inspection, Stdin};
 use super::process::{Launcher, Process, Verdict};
@@ -23,23 +24,48 @@ struct Context<'a> {
     persons_browser: &'a dyn Fn() -> bool,
     /// The session's user; `None` when it is root, who may end anybody.
     user: Option<Uid>,
+    /// Why keep-evidence counts no longer: it leaks, or passes a limit.
+    excess: Option<&'static str>,
     /// A process is an agent of another session, and alive.
     other_agent: &'a dyn Fn(ProcessId) -> bool,
 }
 
 /// Weighs the evidence: what is certain first, what leaves it open last.
 fn weigh(process: &Process, context: &Context<'_>) -> Verdict {
-    if let Some(reason) = meant_to_stay(process, context) {
-        return Verdict::Kept(reason);
+    if process.adopted {
+        return Verdict::Kept("adopted".into());
+    }
+    // Many daemons are a fork of what was executed: gpg-agent, ssh-agent, dbus-daemon.
+    if context.configured.keeps(&process.image) {
+        return Verdict::Kept("listed in [orphans] keep".into());
+    }
+    let forged = match named_daemon(process) {
+        Some(name) => match contradiction(process, context) {
+            None => return bounded(name, context),
+            Some(forged) => Some(format!("named as {name} is, {forged}")),
+        },
+        None => None,
+    };
+    if let Some(reason) = shows_to_stay(process, context) {
+        return bounded(reason, context);
+    }
+    if let Some(forged) = forged {
+        return Verdict::Unknown(forged);
     }
     in_doubt(process, context).map_or(Verdict::Clear, Verdict::Unknown)
 }
 
-fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
-    let (image, comm) = (&process.image, process.comm.as_str());
-    if process.adopted {
-        return Some("adopted".into());
+/// Evidence that a process can make itself lasts only as long as the process is no burden.
+fn bounded(reason: String, context: &Context<'_>) -> Verdict {
+    match context.excess {
+        None => Verdict::Kept(reason),
+        Some(excess) => Verdict::Unknown(format!("{excess}, so that this does not keep it: {reason}")),
     }
+}
+
+/// A daemon that people install for the whole host, by its name.
+fn named_daemon(process: &Process) -> Option<String> {
+    let (image, comm) = (&process.image, process.comm.as_str());
     // tmux's server is a fork of its first client, and executes nothing.
     if let Some(name) = classify::multiplexer(image, comm) {
         return Some(format!("a terminal multiplexer's server: {name}"));
@@ -47,17 +73,29 @@ fn meant_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
     if process.forked && classify::forks_multiplexer(image) {
         return Some("a terminal multiplexer's server: screen".into());
     }
-    // Many daemons are a fork of what was executed: gpg-agent, ssh-agent, dbus-daemon.
-    if context.configured.keeps(image) {
-        return Some("listed in [orphans] keep".into());
+    classify::user_daemon(image).map(|name| format!("a daemon of the user: {name}"))
+}
+
+/// Why the executable speaks against the name of such a daemon: the session's user can give any file that name, or any comm
+/// and argv[0] to a program of the system. `None` as long as the process was not inspected.
+fn contradiction(process: &Process, context: &Context<'_>) -> Option<String> {
+    let executable = process.inspection.as_deref()?.executable.as_ref()?;
+    let path = &executable.path;
+    if !classify::bears_name(&process.image, path) {
+        return Some(format!("but it executes {path}"));
     }
+    (!executable.of_root && context.user.is_some()).then(|| format!("but others than root can change {path}"))
+}
+
+fn shows_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
+    let (image, comm) = (&process.image, process.comm.as_str());
     if let Some(name) = classify::build_server(image, comm)
         && !works_in_a_removed_directory(process)
     {
         return Some(format!("a build server: {name}"));
     }
-    if let Some(name) = classify::user_daemon(image) {
-        return Some(format!("a daemon of the user: {name}"));
+    if classify::editor_server(image) {
+        return Some("a daemon of the user: an editor's server".into());
     }
     if !process.forked && classify::agent_daemon(image) {
         return Some("the agent's own background daemon".into());
@@ -167,6 +205,7 @@ impl Step<'_> {
             left_behind: &|| matches!(engine.standing(known), Standing::Orphan { .. }),
             persons_browser: &|| engine.is_persons_browser(known),
             user: session.map(|session| session.uid).filter(|user| *user != Uid::ROOT),
+            excess: engine.excesses.get(&process).copied(),
             other_agent: &other_agent,
         };
         let verdict = weigh(known, &context);
@@ -176,8 +215,13 @@ impl Step<'_> {
             if verdict == Verdict::Clear {
                 known.cleared = Some(self.now);
             }
+            let uninspected = verdict.is_kept() && known.inspection.is_none();
             known.verdict = verdict;
             self.engine.orphans.changed();
+            // What its name says is checked against its executable.
+            if uninspected {
+                self.effect(Effect::Inspect(process));
+            }
         }
     }
 

@@ -65,6 +65,7 @@ impl Step<'_> {
             known.comm.clone_from(&comm);
             known.forked = false;
             known.uid = uid;
+            known.user_ids = None;
             known.shared = Shared::default();
             // The exec let go of the old program's memory; its peak was the old program's too.
             known.memory = Memory::default();
@@ -205,6 +206,7 @@ impl Step<'_> {
                 self.engine.orphans.changed();
             }
             known.comm.clone_from(&inspection.comm);
+            known.user_ids = inspection.user_ids.or(known.user_ids);
             known.inspection = Some(Box::new(inspection));
             let was_kept = known.verdict.is_kept();
             self.judge(process);

@@ -15,6 +15,7 @@ pub mod view;
 
 mod closewatch;
 mod detect;
+mod excess;
 mod finding;
 mod keep;
 mod lifecycle;
@@ -41,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::effect::{Effect, Happening, JournalEntry};
+use self::excess::Excesses;
 use self::finding::{Change, Findings, Key, Observation, StoredFinding};
 use self::gate::GateRecord;
 use self::id::{BootTime, Pid, ProcessId, SessionId, Uid};
@@ -84,6 +86,7 @@ pub struct Engine {
     large: Revisit,
     /// for what takes more than its limit,
     limited: Revisit,
+    excesses: Excesses,
     /// and for what each session holds.
     tallied: Revisit,
     merge: merge::Merge,
@@ -124,6 +127,7 @@ impl Engine {
             sharing: Revisit::default(),
             large: Revisit::default(),
             limited: Revisit::default(),
+            excesses: Excesses::default(),
             tallied: Revisit::default(),
             merge: merge::Merge::default(),
             ceilings: limits::Ceilings::default(),
@@ -165,6 +169,7 @@ impl Engine {
             Input::Rights(rights) => step.engine.acts.rights = rights,
             Input::Resume(records) => step.resume(records),
             Input::Ask(ask) => step.ask(&ask),
+            Input::UserIds(read) => step.user_ids(read),
             Input::Struck(struck) => step.struck(struck),
             Input::Unadopt(process) => step.unadopt(process),
             Input::Tick => step.tick(),
@@ -278,6 +283,7 @@ impl Step<'_> {
         self.tick_fanout();
         self.tick_overlimit();
         self.tick_leaks();
+        self.tick_excess();
         self.measure_shared();
         self.tick_limits();
         self.tick_deaths();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::act::UserIds;
 use super::classify;
 use super::deaths::{Note, Trail};
 use super::id::{BootTime, Bytes, Pid, ProcessId, SessionId, Uid};
@@ -28,7 +29,10 @@ pub(super) struct Process {
     pub(super) session: SessionId,
     /// Forks below the session's root.
     pub(super) depth: u32,
+    /// Its real user when it was forked, or executed its program.
     pub(super) uid: Uid,
+    /// Its user ids when they were last read, since its last exec.
+    pub(super) user_ids: Option<UserIds>,
     pub(super) comm: String,
     /// What it executed, or, before its first exec, what its parent had executed.
     pub(super) image: Arc<Image>,
@@ -139,6 +143,7 @@ impl Process {
             session,
             depth: 0,
             uid,
+            user_ids: None,
             comm: String::new(),
             image: Arc::default(),
             forked: false,

@@ -24,6 +24,7 @@ pub fn activity(process: ProcessId) -> Result<Option<Activity>, HostError> {
     if stat.is_zombie() {
         return Ok(None);
     }
+    let dir = dir.of_all_threads();
     let Some(runs) = runs(&dir, &mut buffer)? else { return Ok(None) };
     let bytes = bytes(&dir, &mut buffer)?;
     Ok(Some(Activity { at: clock::now(), process, cpu: stat.cpu, runs, bytes }))

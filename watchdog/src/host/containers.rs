@@ -53,8 +53,10 @@ pub fn started_between(from: Ticks, to: Ticks) -> Result<Vec<Container>, HostErr
     let mut buffer = Vec::new();
     let mut first: HashMap<String, (Stat, Runtime)> = HashMap::new();
     for pid in process::pids()? {
-        let Some(dir) = ProcessDir::open(pid)? else { continue };
-        let Some(stat) = dir.stat(&mut buffer)?.filter(|stat| !stat.is_kernel_thread()) else { continue };
+        let Some((dir, stat)) = ProcessDir::with_stat(pid, &mut buffer)? else { continue };
+        if stat.is_kernel_thread() {
+            continue;
+        }
         if dir.read_up_to("cgroup", 64 * 1024, &mut buffer)?.is_none() {
             continue;
         }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use super::descriptors::{Object, descriptors};
 use super::error::HostError;
+use super::executable::executable;
+use super::pinned::Pinned;
 use super::process::ProcessDir;
 use super::stat::{Fields, Stat};
 use super::{listen, stdin};
@@ -33,7 +35,10 @@ pub fn inspect(process: ProcessId, peers: &[ProcessId]) -> Result<Option<Inspect
     }
     let ignores_hup =
         Fields(&buffer).has_signal("SigIgn", HUP).ok_or_else(|| HostError::malformed(dir.path("status"), "SigIgn"))?;
+    let user_ids = Pinned::open(process.pid)?.map(|pinned| pinned.identity()).transpose()?.flatten();
+    let user_ids = user_ids.filter(|found| found.process == process).map(|found| found.users);
     let zombie = stat.is_zombie();
+    let executable = executable(&dir)?;
     // A zombie has let go of its descriptors and its directory.
     let (listens, stdin, cwd_deleted) = if zombie {
         (Vec::new(), Stdin::Other, false)
@@ -55,6 +60,8 @@ pub fn inspect(process: ProcessId, peers: &[ProcessId]) -> Result<Option<Inspect
         zombie,
         stopped: stat.is_stopped(),
         comm: stat.comm,
+        user_ids,
+        executable,
     }))
 }
 

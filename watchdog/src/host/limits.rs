@@ -163,10 +163,9 @@ impl Cgroups {
 
     /// The cgroup of whoever has this pid now; `None` when nobody has.
     pub(super) fn path_of(&self, pid: Pid) -> Result<Option<String>, HostError> {
-        match ProcessDir::open(pid)? {
-            Some(dir) => path_of(&dir, &mut Vec::new()),
-            None => Ok(None),
-        }
+        let mut buffer = Vec::new();
+        let Some((dir, _)) = ProcessDir::with_stat(pid, &mut buffer)? else { return Ok(None) };
+        path_of(&dir, &mut buffer)
     }
 
     /// A file of a cgroup; `None` when there is none.

@@ -19,7 +19,10 @@ pub mod clock;
 pub mod containers;
 mod descriptors;
 mod error;
+mod executable;
 mod facts;
+#[cfg(test)]
+mod first_thread_tests;
 pub mod inspect;
 pub mod limits;
 mod listen;

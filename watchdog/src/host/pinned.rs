@@ -12,7 +12,8 @@ use rustix::process::{Pid as RawPid, PidfdFlags, Signal, pidfd_open, pidfd_send_
 
 use super::error::{HostError, is_gone};
 use super::process::ProcessDir;
-use super::stat::{Fields, Stat, number};
+use super::stat::{Fields, Stat};
+use crate::engine::act::UserIds;
 use crate::engine::id::{Pid, ProcessId, Uid};
 
 /// `SO_PEERPIDFD` of include/uapi/asm-generic/socket.h, from Linux 6.5 on; neither libc nor rustix name it.
@@ -36,19 +37,18 @@ pub struct Identity {
     pub ppid: Pid,
     /// Its comm.
     pub comm: String,
-    /// The user that it acts for,
-    pub real: Uid,
-    /// and the one whose rights it has.
-    pub effective: Uid,
+    /// Its user ids. Of a process whose first thread has exited they are that thread's: the kernel checks signals by them.
+    pub users: UserIds,
     /// It is a thread of the kernel.
     pub kernel: bool,
 }
 
 impl Identity {
-    /// Whether it is this user's, and has nobody else's rights.
+    /// Whether it is this user's, and has no other user's rights.
     #[must_use]
     pub fn is_of(&self, uid: Uid) -> bool {
-        self.real == uid && self.effective == uid
+        let UserIds { real, effective, saved } = self.users;
+        [real, effective, saved].iter().all(|id| *id == uid)
     }
 }
 
@@ -111,10 +111,10 @@ impl Pinned {
         let mut buffer = Vec::new();
         let Some(dir) = ProcessDir::open(self.pid)? else { return Ok(None) };
         let Some(stat) = dir.stat(&mut buffer)? else { return Ok(None) };
-        let Some((real, effective)) = users(&dir, &mut buffer)? else { return Ok(None) };
+        let Some(users) = users(&dir, &mut buffer)? else { return Ok(None) };
         let kernel = stat.is_kernel_thread();
         let Stat { process, ppid, comm, .. } = stat;
-        Ok(self.is_alive()?.then_some(Identity { process, ppid, comm, real, effective, kernel }))
+        Ok(self.is_alive()?.then_some(Identity { process, ppid, comm, users, kernel }))
     }
 
     /// Whether it has not exited.
@@ -209,17 +209,12 @@ pub fn descends(from: ProcessId, child: &Identity) -> Result<bool, HostError> {
     Ok(false)
 }
 
-/// The real and the effective user of a process; `None` when it is gone.
-fn users(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<(Uid, Uid)>, HostError> {
+/// The user ids of a process; `None` when it is gone.
+fn users(dir: &ProcessDir, buffer: &mut Vec<u8>) -> Result<Option<UserIds>, HostError> {
     if dir.read_up_to("status", 16 * 1024, buffer)?.is_none() {
         return Ok(None);
     }
-    let words = Fields(buffer).words("Uid");
-    let mut users = words.into_iter().flatten().filter_map(number::<u32>).map(Uid);
-    match (users.next(), users.next()) {
-        (Some(real), Some(effective)) => Ok(Some((real, effective))),
-        _ => Err(HostError::malformed(dir.path("status"), "no Uid")),
-    }
+    Fields(buffer).user_ids().map(Some).ok_or_else(|| HostError::malformed(dir.path("status"), "no Uid"))
 }
 
 fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

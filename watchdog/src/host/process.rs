@@ -9,19 +9,27 @@
 //! refuses what is not UTF-8 and drops empty arguments.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat, readlinkat};
 use rustix::io::{Errno, read};
 
 use super::error::{HostError, is_gone};
-use super::stat::Stat;
+use super::stat::{Stat, number};
 use crate::engine::id::{Pid, ProcessId};
 
 /// An open /proc/PID directory.
+///
+/// Most of its files are those of the first thread, which may exit before the others: then the kernel shows no memory, no
+/// descriptors and no executable there. A directory that was opened together with its [`Stat`] reads such files from a
+/// living thread instead.
 pub(crate) struct ProcessDir {
     dir: OwnedFd,
+    /// /proc/PID/task/TID of a living thread, if the first one has exited.
+    thread: Option<OwnedFd>,
     pid: Pid,
 }
 
@@ -30,7 +38,7 @@ impl ProcessDir {
     pub(crate) fn open(pid: Pid) -> Result<Option<Self>, HostError> {
         let path = format!("/proc/{pid}");
         match openat(CWD, path.as_str(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(dir) => Ok(Some(Self { dir, pid })),
+            Ok(dir) => Ok(Some(Self { dir, thread: None, pid })),
             Err(errno) if is_gone(errno) => Ok(None),
             Err(errno) => Err(HostError::io("open", path, errno)),
         }
@@ -38,14 +46,25 @@ impl ProcessDir {
 
     /// Opens the directory of exactly this process; `None` when it is gone, or its pid is another's by now.
     pub(crate) fn of(process: ProcessId, buffer: &mut Vec<u8>) -> Result<Option<(Self, Stat)>, HostError> {
-        let Some(dir) = Self::open(process.pid)? else { return Ok(None) };
-        let Some(stat) = dir.stat(buffer)? else { return Ok(None) };
-        Ok((stat.process == process).then_some((dir, stat)))
+        Ok(Self::with_stat(process.pid, buffer)?.filter(|(_, stat)| stat.process == process))
     }
 
-    /// The directory, for look-ups relative to it.
+    /// Opens the directory of whatever process has this pid now, and reads its stat; `None` when there is none.
+    pub(crate) fn with_stat(pid: Pid, buffer: &mut Vec<u8>) -> Result<Option<(Self, Stat)>, HostError> {
+        let Some(mut dir) = Self::open(pid)? else { return Ok(None) };
+        let Some((stat, thread)) = dir.stat_and_thread(buffer)? else { return Ok(None) };
+        dir.thread = thread;
+        Ok(Some((dir, stat)))
+    }
+
+    /// The directory, for look-ups relative to it: of a living thread, if the first one has exited.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+        self.thread.as_ref().unwrap_or(&self.dir).as_fd()
+    }
+
+    /// The directory of the process itself, for files that describe all of its threads (`io`, `task`).
+    pub(crate) fn of_all_threads(self) -> Self {
+        Self { thread: None, ..self }
     }
 
     /// The name that `file` has for people.
@@ -55,7 +74,7 @@ impl ProcessDir {
 
     /// Opens a file of the process for reading; `None` when the process is gone or the file does not exist.
     pub(crate) fn file(&self, file: &str) -> Result<Option<OwnedFd>, HostError> {
-        match openat(&self.dir, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        match openat(self.fd(), file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(opened) => Ok(Some(opened)),
             Err(errno) if is_gone(errno) => Ok(None),
             Err(errno) => Err(HostError::io("open", self.path(file), errno)),
@@ -66,7 +85,7 @@ impl ProcessDir {
     /// entry is an error of which [`is_gone`] says so.
     pub(crate) fn list(&self, directory: &str) -> Result<Option<Dir>, HostError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(&self.dir, directory, flags, Mode::empty()).and_then(Dir::new) {
+        match openat(self.fd(), directory, flags, Mode::empty()).and_then(Dir::new) {
             Ok(listed) => Ok(Some(listed)),
             Err(errno) if is_gone(errno) => Ok(None),
             Err(errno) => Err(HostError::io("list", self.path(directory), errno)),
@@ -87,17 +106,73 @@ impl ProcessDir {
     /// Where a link of the process leads, as the kernel words it; `None` when the process is gone or has no such link
     /// (a zombie has neither exe nor cwd).
     pub(crate) fn link(&self, link: &str) -> Result<Option<Vec<u8>>, HostError> {
-        match readlinkat(&self.dir, link, Vec::new()) {
+        match readlinkat(self.fd(), link, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
             Err(errno) if is_gone(errno) => Ok(None),
             Err(errno) => Err(HostError::io("read the link", self.path(link), errno)),
         }
     }
 
-    /// The process's stat now; `None` when it is gone.
+    /// The process's stat now; `None` when it is gone. Its state is that of a living thread, if the first one has exited.
     pub(crate) fn stat(&self, buffer: &mut Vec<u8>) -> Result<Option<Stat>, HostError> {
-        if self.read_up_to("stat", 4096, buffer)?.is_none() {
-            return Ok(None);
+        Ok(self.stat_and_thread(buffer)?.map(|(stat, _)| stat))
+    }
+
+    /// The same, with the directory of that thread.
+    fn stat_and_thread(&self, buffer: &mut Vec<u8>) -> Result<Option<(Stat, Option<OwnedFd>)>, HostError> {
+        let Some(mut stat) = self.stat_in(&self.dir, buffer)? else { return Ok(None) };
+        if !stat.first_thread_exited() {
+            return Ok(Some((stat, None)));
+        }
+        let thread = self.living_thread(buffer)?.map(|(thread, state)| {
+            stat.state = state;
+            thread
+        });
+        Ok(Some((stat, thread)))
+    }
+
+    /// The directory and the state of the oldest thread that has not exited.
+    fn living_thread(&self, buffer: &mut Vec<u8>) -> Result<Option<(OwnedFd, u8)>, HostError> {
+        let failed = |action, errno| HostError::io(action, self.path("task"), errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let threads = match openat(&self.dir, "task", flags, Mode::empty()).and_then(Dir::new) {
+            Ok(threads) => threads,
+            Err(errno) if is_gone(errno) => return Ok(None),
+            Err(errno) => return Err(failed("list", errno)),
+        };
+        for entry in threads {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) if is_gone(errno) => break,
+                Err(errno) => return Err(failed("list", errno)),
+            };
+            if number::<u32>(entry.file_name().to_bytes()).is_none() {
+                continue;
+            }
+            let thread = PathBuf::from("task").join(OsStr::from_bytes(entry.file_name().to_bytes()));
+            let thread =
+                match openat(&self.dir, &thread, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+                    Ok(thread) => thread,
+                    Err(errno) if is_gone(errno) => continue,
+                    Err(errno) => return Err(failed("open", errno)),
+                };
+            if let Some(stat) = self.stat_in(&thread, buffer)?
+                && !stat.has_exited()
+            {
+                return Ok(Some((thread, stat.state)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn stat_in(&self, dir: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Option<Stat>, HostError> {
+        buffer.clear();
+        let read = openat(dir, "stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|stat| read_up_to(&stat, 4096, buffer));
+        match read {
+            Ok(()) => {}
+            Err(errno) if is_gone(errno) => return Ok(None),
+            Err(errno) => return Err(HostError::io("read", self.path("stat"), errno)),
         }
         Stat::parse(buffer).map(Some).ok_or_else(|| HostError::malformed(self.path("stat"), "not a stat line"))
     }

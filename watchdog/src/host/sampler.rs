@@ -212,8 +212,10 @@ impl Sampler {
         let mut seen = 0;
         let mut grown: u64 = 0;
         for glance in glances {
-            seen += 1;
-            grown += u64::from(self.take(glance, changes));
+            if let Some(pages) = self.take(glance, changes) {
+                seen += 1;
+                grown += u64::from(pages);
+            }
         }
         if seen < self.known.len() {
             self.known.retain(|_, known| known.round == self.round);
@@ -224,8 +226,9 @@ impl Sampler {
         self.interval
     }
 
-    /// Takes one glance; gives the pages that the process grew by.
-    fn take(&mut self, glance: Glance, changes: &mut Vec<Change>) -> u32 {
+    /// Takes one glance; gives the pages that the process grew by. `None` for a second glance in one round: of a process
+    /// whose first thread has exited, the iterator shows every other thread.
+    fn take(&mut self, glance: Glance, changes: &mut Vec<Change>) -> Option<u32> {
         let round = self.round;
         let ProcessId { pid, start_time } = glance.process;
         let mut slot = match self.known.entry(pid) {
@@ -237,10 +240,13 @@ impl Sampler {
                 let (charged, hiwater) = (glance.charged(), glance.hiwater);
                 slot.insert_entry(Known { start_time, told, charged, hiwater, peak, round });
                 changes.push(Change { glance, peak });
-                return 0;
+                return Some(0);
             }
         };
         let known = slot.get_mut();
+        if known.round == round {
+            return None;
+        }
         // The mark of a memory map never falls: this is another one, so another program, with a peak of its own.
         // A zombie has let go of its map, and keeps its peak.
         if glance.hiwater < known.hiwater && !glance.zombie {
@@ -257,7 +263,7 @@ impl Sampler {
             known.told = now;
             changes.push(Change { glance, peak: known.peak });
         }
-        grown
+        Some(grown)
     }
 
     /// Quick at once when something grows; each quiet round half as slow again, up to the longest interval.

@@ -42,8 +42,7 @@ fn scan_one(
     entry: Option<&(ProcessId, Lineage)>,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<ScannedProcess>, HostError> {
-    let Some(dir) = ProcessDir::open(pid)? else { return Ok(None) };
-    let Some(stat) = dir.stat(buffer)? else { return Ok(None) };
+    let Some((dir, stat)) = ProcessDir::with_stat(pid, buffer)? else { return Ok(None) };
     if stat.is_kernel_thread() {
         return Ok(None);
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use watchdog_common::NANOS_PER_TICK;
 
+use crate::engine::act::UserIds;
 use crate::engine::id::{Bytes, Pid, ProcessId, Ticks, Uid};
 
 /// `PF_KTHREAD` of include/linux/sched.h: the task is the kernel's own.
@@ -67,6 +68,16 @@ impl Stat {
         }
     }
 
+    /// The first thread, whose state this is, has exited, and others have not.
+    pub(crate) fn first_thread_exited(&self) -> bool {
+        self.state == b'Z' && self.threads > 1
+    }
+
+    /// The thread whose state this is has exited.
+    pub(crate) fn has_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
     /// Stopped by a signal (not by a debugger, whose letter is `t`).
     pub(crate) fn is_stopped(&self) -> bool {
         self.state == b'T'
@@ -104,6 +115,12 @@ impl<'a> Fields<'a> {
     /// The real user (the first of the four that `Uid:` names).
     pub(crate) fn uid(&self) -> Option<Uid> {
         self.number("Uid").map(Uid)
+    }
+
+    /// The real, effective and saved user.
+    pub(crate) fn user_ids(&self) -> Option<UserIds> {
+        let mut ids = self.words("Uid")?.map(|word| number(word).map(Uid));
+        Some(UserIds { real: ids.next()??, effective: ids.next()??, saved: ids.next()?? })
     }
 
     /// Whether a signal set (16 hexadecimal digits, bit n-1 for signal n) holds `signal`.

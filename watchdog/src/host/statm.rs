@@ -44,10 +44,7 @@ impl StatmReader {
         self.round = self.round.wrapping_add(1);
         let mut buffer = Vec::new();
         for process in tracked {
-            if let Some((resident, shared)) = self.statm(process, &mut buffer)? {
-                // Nothing resident: a zombie, or a process in the middle of an exec or exit.
-                let zombie =
-                    resident == 0 && ProcessDir::of(process, &mut buffer)?.is_some_and(|(_, stat)| stat.is_zombie());
+            if let Some((resident, shared, zombie)) = self.statm(process, &mut buffer)? {
                 glances.push(Glance {
                     process,
                     anon: resident.saturating_sub(shared),
@@ -66,32 +63,34 @@ impl StatmReader {
         Ok(())
     }
 
-    /// Pages resident, and those of them that are shared.
-    fn statm(&mut self, process: ProcessId, buffer: &mut Vec<u8>) -> Result<Option<(u32, u32)>, HostError> {
-        let path = || format!("/proc/{}/statm", process.pid);
-        let failed = |errno| HostError::io("read", path(), errno);
-        let mut line = [0; 128];
-        let read = if let Some(kept) = self.kept.get_mut(&process) {
+    /// Pages resident, those of them that are shared, and whether it is a zombie.
+    fn statm(&mut self, process: ProcessId, buffer: &mut Vec<u8>) -> Result<Option<(u32, u32, bool)>, HostError> {
+        if let Some(kept) = self.kept.get_mut(&process) {
             kept.round = self.round;
-            pread(&kept.statm, &mut line, 0)
-        } else {
-            let Some((dir, _)) = ProcessDir::of(process, buffer)? else { return Ok(None) };
-            let Some(statm) = dir.file("statm")? else { return Ok(None) };
-            let read = pread(&statm, &mut line, 0);
-            if self.kept.len() < KEPT_MAX {
-                self.kept.insert(process, Kept { statm, round: self.round });
+            match read(process, &kept.statm)? {
+                Some((resident, shared)) if resident > 0 => return Ok(Some((resident, shared, false))),
+                // The thread that this descriptor belongs to has exited, or the process is in the middle of an exec.
+                Some(_) | None => drop(self.kept.remove(&process)),
             }
-            read
-        };
-        let length = match read {
-            Ok(length) => length,
-            Err(errno) if is_gone(errno) => {
-                self.kept.remove(&process);
-                return Ok(None);
-            }
-            Err(errno) => return Err(failed(errno)),
-        };
-        parse(line.get(..length).unwrap_or_default()).map(Some).ok_or_else(|| failed(Errno::BADMSG))
+        }
+        let Some((dir, stat)) = ProcessDir::of(process, buffer)? else { return Ok(None) };
+        let Some(statm) = dir.file("statm")? else { return Ok(None) };
+        let Some((resident, shared)) = read(process, &statm)? else { return Ok(None) };
+        if self.kept.len() < KEPT_MAX {
+            self.kept.insert(process, Kept { statm, round: self.round });
+        }
+        Ok(Some((resident, shared, resident == 0 && stat.is_zombie())))
+    }
+}
+
+/// Pages resident, and those of them that are shared; `None` when the thread is gone.
+fn read(process: ProcessId, statm: &OwnedFd) -> Result<Option<(u32, u32)>, HostError> {
+    let failed = |errno| HostError::io("read", format!("/proc/{}/statm", process.pid), errno);
+    let mut line = [0; 128];
+    match pread(statm, &mut line, 0) {
+        Ok(length) => parse(line.get(..length).unwrap_or_default()).map(Some).ok_or_else(|| failed(Errno::BADMSG)),
+        Err(errno) if is_gone(errno) => Ok(None),
+        Err(errno) => Err(failed(errno)),
     }
 }
 

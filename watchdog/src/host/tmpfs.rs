@@ -43,7 +43,7 @@ fn mapped() -> Result<Bytes, HostError> {
     let mut buffer = Vec::new();
     let mut total = Bytes(0);
     for pid in pids()? {
-        if let Ok(Some(dir)) = ProcessDir::open(pid)
+        if let Ok(Some((dir, _))) = ProcessDir::with_stat(pid, &mut buffer)
             && let Ok(Some(())) = dir.read_up_to("status", 8192, &mut buffer)
         {
             total += Fields(&buffer).kib("RssShmem").unwrap_or_default();

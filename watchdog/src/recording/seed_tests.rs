@@ -51,6 +51,7 @@ kinds! { ALL, kind: Entry {
     Entry::Told(_, Input::Rights(_)) => "rights",
     Entry::Told(_, Input::Resume(_)) => "resume",
     Entry::Told(_, Input::Ask(_)) => "ask",
+    Entry::Told(_, Input::UserIds(_)) => "user_ids",
     Entry::Told(_, Input::Struck(_)) => "struck",
     Entry::Told(_, Input::Unadopt(_)) => "unadopt",
     Entry::Told(_, Input::Tick) => "tick",

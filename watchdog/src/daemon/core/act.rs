@@ -8,6 +8,7 @@ use crate::engine::effect::Effect;
 use crate::engine::id::{BootTime, Pid, ProcessId, SessionId};
 use crate::engine::input::Input;
 use crate::engine::view::Viewer;
+use crate::host::pinned::Pinned;
 
 impl Core {
     /// Says what a request comes to; unless that is all that is asked for, it is begun.
@@ -18,6 +19,14 @@ impl Core {
         dry_run: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<Planned, AskError> {
+        let read = self.engine.of_other_users(&ask).into_iter().filter_map(|process| {
+            let (_, identity) = Pinned::with_identity(process).ok()??;
+            Some((process, identity.users))
+        });
+        let read: Vec<_> = read.collect();
+        if !read.is_empty() {
+            self.tell(now, Input::UserIds(read), effects);
+        }
         let plans = self.engine.plan(&ask)?;
         if let What::Thaw(subjects) = &ask.what {
             self.engine.held(ask.uid, subjects)?;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::Report;
 use super::ledger::{Frozen, Ledger};
 use crate::daemon::grumble::Grumble;
-use crate::engine::act::{Action, Answer, Blow, Struck, Wave};
+use crate::engine::act::{Action, Answer, Authority, Blow, Struck, Wave};
 use crate::engine::id::{ActionId, BootTime, Pid, ProcessId};
 use crate::engine::input::Input;
 use crate::host::cgroup::SessionCgroups;
@@ -106,7 +106,10 @@ impl Reaper {
         dying: &mut Vec<Pinned>,
     ) -> Option<Answers> {
         let cgroup = wave.cgroup.as_deref()?;
-        let held: Vec<Pinned> = wave.targets.iter().map(|target| hold(*target, guarded).ok()).collect::<Option<_>>()?;
+        let hold_all = || -> Option<Vec<Pinned>> {
+            wave.targets.iter().map(|target| hold(*target, wave.authority, guarded).ok()).collect()
+        };
+        let held = hold_all()?;
         let looked = self.cgroups.holds_exactly(cgroup, &held);
         if !looked.unwrap_or_else(|error| self.grumble(error)) {
             return None;
@@ -114,6 +117,8 @@ impl Reaper {
         if let Err(why) = self.all_striking(wave, at) {
             return Some(refused(wave, &why));
         }
+        // Writing took a while: who may be signalled is read again.
+        let Some(held) = hold_all() else { return Some(self.each(wave, guarded, dying)) };
         let done = match wave.blow {
             Blow::Kill => self.cgroups.kill_exactly(cgroup, &held),
             _ => self.cgroups.freeze_exactly(cgroup, &held),
@@ -162,7 +167,7 @@ impl Reaper {
         guarded: &BTreeSet<ProcessId>,
         dying: &mut Vec<Pinned>,
     ) -> Answer {
-        let answer = match hold(target, guarded) {
+        let answer = match hold(target, wave.authority, guarded) {
             Ok(pinned) => {
                 let answer = signal(&pinned, wave.blow);
                 if wave.blow == Blow::Kill && answer == Answer::Sent {
@@ -182,7 +187,9 @@ impl Reaper {
         let mut answers = Vec::new();
         for target in &wave.targets {
             let _ = self.ledger.striking(wave.action, wave.blow, *target, at);
-            let alone = || hold(*target, guarded).map_or_else(|answer| answer, |pinned| signal(&pinned, wave.blow));
+            let alone = || {
+                hold(*target, wave.authority, guarded).map_or_else(|answer| answer, |pinned| signal(&pinned, wave.blow))
+            };
             let with_cgroup = |reaper: &Self| match wave.cgroup.as_deref().map(|cgroup| reaper.cgroups.thaw(cgroup)) {
                 Some(Ok(true)) => Answer::SentToCgroup,
                 Some(Ok(false)) | None => Answer::Gone,
@@ -206,6 +213,11 @@ impl Reaper {
     /// Throttles the session, or takes that back; the latter whether it can be written down or not.
     fn bound(&mut self, wave: &Wave, at: BootTime) -> Answers {
         let Some(cgroup) = wave.cgroup.as_deref() else { return refused(wave, "the session has no cgroup of its own") };
+        if wave.blow == Blow::Throttle
+            && let Err(why) = self.all_within_reach(cgroup, wave.authority)
+        {
+            return refused(wave, &why);
+        }
         let written = self.all_striking(wave, at);
         let done = match (wave.blow, written) {
             (Blow::Loosen, _) => self.cgroups.loosen(cgroup),
@@ -218,6 +230,20 @@ impl Reaper {
             Err(error) => Answer::Refused(error.to_string()),
         };
         self.all_struck(wave, &answer)
+    }
+
+    /// Whether this authority reaches every process that is in a cgroup or below it.
+    fn all_within_reach(&self, cgroup: &str, authority: Authority) -> Result<(), String> {
+        let members = self.cgroups.members(cgroup).map_err(|error| error.to_string())?.unwrap_or_default();
+        for pid in members {
+            let identity = Pinned::open(pid).and_then(|pinned| pinned.map_or(Ok(None), |pinned| pinned.identity()));
+            if let Some(identity) = identity.map_err(|error| error.to_string())?
+                && let Some(why) = authority.refusal(pid, identity.users)
+            {
+                return Err(why);
+            }
+        }
+        Ok(())
     }
 
     /// Writes down of all targets that they are about to be struck.
@@ -257,14 +283,17 @@ impl Reaper {
     }
 }
 
-/// Holds on to a target, if it is there and may be touched.
-fn hold(target: ProcessId, guarded: &BTreeSet<ProcessId>) -> Result<Pinned, Answer> {
+/// Holds on to a target, if it is there and may be touched: the pidfd is opened first, then start time and user ids are read.
+fn hold(target: ProcessId, authority: Authority, guarded: &BTreeSet<ProcessId>) -> Result<Pinned, Answer> {
     if target.pid <= Pid(1) || target.pid == Pid(std::process::id()) || guarded.contains(&target) {
         return Err(Answer::Refused("it is the watchdog, or stands above it".to_owned()));
     }
     match Pinned::with_identity(target) {
         Ok(Some((_, who))) if who.kernel => Err(Answer::Refused("it is a thread of the kernel".to_owned())),
-        Ok(Some((pinned, _))) => Ok(pinned),
+        Ok(Some((pinned, who))) => match authority.refusal(target.pid, who.users) {
+            Some(why) => Err(Answer::Refused(why)),
+            None => Ok(pinned),
+        },
         Ok(None) => Err(Answer::Gone),
         Err(error) => Err(Answer::Refused(error.to_string())),
     }

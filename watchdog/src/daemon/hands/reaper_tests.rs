@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::daemon::run_file::StoredFile;
 use crate::daemon::set_aside::StateNotes;
 use crate::engine::Engine;
-use crate::engine::act::{ActionRecord, Decided, Grounds, Rights, Target};
+use crate::engine::act::{ActionRecord, Authority, Decided, Grounds, Rights, Target};
 use crate::engine::effect::Effect;
 use crate::engine::id::{Bytes, SessionId, Ticks, Uid};
 use crate::engine::input::{Image, Memory, Scan, ScannedProcess};
@@ -56,12 +56,13 @@ fn action(targets: &[ProcessId]) -> Box<Action> {
     Box::new(Action {
         id: ACTION,
         kind: ActionKind::Terminate,
-        by: Decided::Person(Uid(1000)),
+        by: Decided::Person(Uid(rustix::process::geteuid().as_raw())),
         grounds: Grounds::WholeSession(SessionId(1)),
         urgent: false,
         finding: None,
         session: Some(SessionId(1)),
         owner: Uid(1000),
+        user: None,
         reason: "a person ends the session".to_owned(),
         evidence: Map::new(),
         targets: targets.iter().map(target).collect(),
@@ -72,7 +73,13 @@ fn action(targets: &[ProcessId]) -> Box<Action> {
 }
 
 fn wave(blow: Blow, targets: &[ProcessId], cgroup: Option<&str>) -> Wave {
-    Wave { action: ACTION, blow, targets: targets.to_vec(), cgroup: cgroup.map(str::to_owned) }
+    Wave {
+        action: ACTION,
+        blow,
+        targets: targets.to_vec(),
+        authority: Authority::default(),
+        cgroup: cgroup.map(str::to_owned),
+    }
 }
 
 /// What stands in the file of a directory.
@@ -178,7 +185,7 @@ fn we_and_who_stands_above_us_are_never_held_on_to_whatever_is_asked() {
     let renamed = ProcessId { start_time: Ticks(own.start_time.0 + 1), ..own };
     let first = [Pid(0), Pid(1)].map(|pid| ProcessId { pid, start_time: Ticks(0) });
     for target in lineage.iter().copied().chain(first).chain([renamed]) {
-        let held = hold(target, &lineage);
+        let held = hold(target, Authority::default(), &lineage);
         assert!(matches!(&held, Err(Answer::Refused(why)) if why.contains("watchdog")), "{target}: {held:?}");
     }
     // Who stands above a reaper is asked anew for each wave.
@@ -186,7 +193,7 @@ fn we_and_who_stands_above_us_are_never_held_on_to_whatever_is_asked() {
     assert!(reaper(dir.path()).guarded.contains(&own));
     let threads = (2..200).map(Pid).filter_map(|pid| Pinned::open(pid).ok()??.identity().ok()?);
     for thread in threads.filter(|found| found.kernel) {
-        let held = hold(thread.process, &BTreeSet::new());
+        let held = hold(thread.process, Authority::default(), &BTreeSet::new());
         assert!(matches!(&held, Err(Answer::Refused(why)) if why.contains("kernel")), "{thread:?}: {held:?}");
     }
 }
@@ -197,7 +204,8 @@ fn of_an_action_that_could_not_be_written_down_nothing_is_ever_done() {
     let below = dir.path().join("below");
     let mut subject = sleeper();
     let mut reaper = begun(&below, &[subject.process]);
-    let kill = wave(Blow::Kill, &[subject.process], None);
+    let authority = Authority::Person(Uid(rustix::process::geteuid().as_raw()));
+    let kill = Wave { authority, ..wave(Blow::Kill, &[subject.process], None) };
     assert!(answers(&mut reaper, &kill).iter().all(is_unwritten));
     std::fs::create_dir(&below).unwrap();
     let told = answers(&mut reaper, &kill);
@@ -376,7 +384,8 @@ fn what_a_reaper_was_about_to_do_when_it_was_killed_counts_as_done() {
     let at = *at;
 
     let waves = resumed(records, at, subject.process);
-    let kill = Wave { action: ACTION, blow: Blow::Kill, targets: vec![subject.process], cgroup: None };
+    let authority = Authority::Person(Uid(rustix::process::geteuid().as_raw()));
+    let kill = Wave { authority, ..wave(Blow::Kill, &[subject.process], None) };
     assert_eq!(waves, BTreeMap::from([(10, vec![kill])]), "no second SIGTERM, and SIGKILL when its time is over");
 }
 

@@ -11,8 +11,9 @@ use super::Report;
 use crate::api::{Grant, LaunchUpdate, SessionLimits};
 use crate::daemon::clients::Answer;
 use crate::daemon::grumble::Grumble;
+use crate::engine::act::Authority;
 use crate::engine::gate::{Confinement, Granted, Lease};
-use crate::engine::id::{Bytes, Pid, ProcessId, SessionId};
+use crate::engine::id::{Bytes, Pid, ProcessId, SessionId, Uid};
 use crate::engine::input::Input;
 use crate::host::cgroup::{Confined, Removal, SessionCgroups};
 use crate::host::limits::Cgroups;
@@ -125,8 +126,14 @@ impl Warden {
 
     fn admit(&mut self, Admission { granted, client }: Admission) -> Result<(), Ended> {
         let root = granted.lease.process;
-        let Confined { confinement, leftover } =
-            if granted.limits.cgroup { self.cgroups.confine(root, &granted.limits) } else { Confined::default() };
+        let Confined { confinement, leftover } = match (granted.limits.cgroup, reach(root, granted.lease.uid)) {
+            (false, _) => Confined::default(),
+            (true, Ok(())) => self.cgroups.confine(root, &granted.limits),
+            (true, Err(why)) => {
+                let confinement = Confinement { cgroup: None, problem: Some(why) };
+                Confined { confinement, leftover: None }
+            }
+        };
         self.leftover.extend(leftover.map(|path| (path, 0)));
         if let Some(path) = &confinement.cgroup {
             self.confined.insert(root, path.clone());
@@ -189,6 +196,16 @@ fn end(process: ProcessId) -> Result<bool, HostError> {
     Pinned::of(process)?.map_or(Ok(false), |pinned| pinned.kill())
 }
 
+/// Whether the user who asked for a launch may decide about this process now.
+///
+/// # Errors
+/// Why not.
+fn reach(process: ProcessId, user: Uid) -> Result<(), String> {
+    let found = Pinned::with_identity(process).map_err(|error| error.to_string())?;
+    let refusal = found.and_then(|(_, who)| Authority::Person(user).refusal(process.pid, who.users));
+    refusal.map_or(Ok(()), Err)
+}
+
 /// What a client is told of its grant.
 pub(in crate::daemon) fn grant(granted: &Granted, confinement: &Confinement) -> Grant {
     let Granted { lease, session, waited, environment, oom_score_adj, limits } = granted;
@@ -218,7 +235,7 @@ mod tests {
     use super::*;
     use crate::daemon::clients::Clients;
     use crate::engine::gate::Bounds;
-    use crate::engine::id::{BootTime, SessionId, Ticks, Uid};
+    use crate::engine::id::{BootTime, SessionId, Ticks};
     use crate::host::testing::{Subject, eventually};
 
     /// A warden at work, until its orders end.

@@ -7,12 +7,13 @@ use serde_json::{Map, json};
 
 use super::choose::Chosen;
 use super::running::{Plan, Running};
-use super::{Decided, Grounds};
+use super::{Decided, Grounds, UserIds};
 use crate::api::{ActionKind, FindingKind, Subject};
 use crate::engine::effect::Effect;
 use crate::engine::finding::Finding;
 use crate::engine::gate::GateRecord;
 use crate::engine::id::{ActionId, FindingId, Pid, ProcessId, SessionId, Uid};
+use crate::engine::process::Process;
 use crate::engine::standing::Standing;
 use crate::engine::{Engine, Step};
 
@@ -35,6 +36,8 @@ pub enum What {
     Reap(Vec<Subject>),
     /// End a whole session.
     End(SessionId),
+    /// End a session or a process with what it started, and what of that is meant to stay too.
+    EndKept(Subject),
     /// Let go of what is held: of these, or all.
     Thaw(Vec<Subject>),
 }
@@ -65,6 +68,8 @@ pub enum AskError {
     NoRights(String),
 }
 
+/// Most processes of one request whose user ids are read anew.
+const READ_ANEW: usize = 256;
 /// Said of a process that the asker may not decide about.
 pub(super) const ANOTHERS: &str = "it belongs to another user";
 /// Said of a process that the asker was not shown.
@@ -85,7 +90,12 @@ impl Engine {
                 self.orphan_findings().filter(own).map(|finding| self.plan_group(finding, None)).collect()
             }
             What::Reap(subjects) => self.plan_named(ask.uid, subjects)?,
-            What::End(session) => vec![self.plan_end(ask.uid, *session)?],
+            What::End(session) => vec![self.plan_end(ask.uid, *session, Grounds::WholeSession(*session))?],
+            What::EndKept(Subject::Session(session)) => {
+                let session = SessionId(*session);
+                vec![self.plan_end(ask.uid, session, Grounds::Kept(session))?]
+            }
+            What::EndKept(Subject::Pid(pid)) => vec![self.plan_end_process(ask.uid, Pid(*pid))?],
             What::Thaw(_) => Vec::new(),
         };
         let plans: Vec<Plan> = plans.into_iter().map(|plan| self.only_of(ask.uid, plan)).collect();
@@ -97,6 +107,28 @@ impl Engine {
         }
         let Some(expect) = &ask.expect else { return Ok(plans) };
         Ok(plans.into_iter().map(|plan| self.only_shown(expect, plan)).collect())
+    }
+
+    /// Processes that a request names and that were another user's when they were last seen: they may have changed their user.
+    #[must_use]
+    pub fn of_other_users(&self, ask: &Ask) -> Vec<ProcessId> {
+        let named: Vec<ProcessId> = match &ask.what {
+            _ if ask.uid == Uid::ROOT => Vec::new(),
+            What::End(session) => {
+                self.table.living().filter(|it| self.is_part_of(it.session, *session)).map(|it| it.id).collect()
+            }
+            What::Reap(subjects) if subjects.is_empty() => {
+                self.orphan_findings().flat_map(|finding| finding.seen.members.iter().copied()).collect()
+            }
+            What::Reap(subjects) => self.table.living().filter(|it| is_among(it, subjects)).map(|it| it.id).collect(),
+            What::EndKept(Subject::Session(session)) => {
+                let session = SessionId(*session);
+                self.table.living().filter(|it| self.is_part_of(it.session, session)).map(|it| it.id).collect()
+            }
+            What::EndKept(Subject::Pid(pid)) => self.subtree(self.process(Pid(*pid))),
+            What::Thaw(_) => Vec::new(),
+        };
+        named.into_iter().filter(|process| !self.is_of(*process, ask.uid)).take(READ_ANEW).collect()
     }
 
     /// The actions that a request to let go is about.
@@ -201,7 +233,24 @@ impl Engine {
         because.map_or(AskError::NoProcess(pid), |because| AskError::Spared(pid, because))
     }
 
-    fn plan_end(&self, uid: Uid, session: SessionId) -> Result<Plan, AskError> {
+    fn plan_end_process(&self, uid: Uid, pid: Pid) -> Result<Plan, AskError> {
+        let id = self.process(pid).ok_or_else(|| self.no_process(pid))?;
+        let process = self.table.get(id).filter(|_| self.is_of(id, uid)).ok_or(AskError::NotYours)?;
+        let grounds = Grounds::Kept(process.session);
+        Ok(Plan {
+            kind: ActionKind::Terminate,
+            grounds,
+            finding: None,
+            session: Some(process.session),
+            owner: process.uid,
+            reason: format!("a person ends {} (pid {pid}) and what it started", process.label()),
+            evidence: Map::new(),
+            chosen: self.choose(self.subtree([id]), grounds),
+            cgroup: None,
+        })
+    }
+
+    fn plan_end(&self, uid: Uid, session: SessionId, grounds: Grounds) -> Result<Plan, AskError> {
         let known = self.sessions.get(session).ok_or(AskError::NoSession(session))?;
         if uid != Uid::ROOT && uid != known.uid {
             return Err(AskError::NotYours);
@@ -215,7 +264,6 @@ impl Engine {
         if members.is_empty() {
             return Err(AskError::NoSession(session));
         }
-        let grounds = Grounds::WholeSession(session);
         let standing = |id: &ProcessId| self.table.get(*id).map(|process| self.standing(process));
         let left = members.iter().filter(|id| matches!(standing(id), Some(Standing::Orphan { .. }))).count();
         let mut evidence = Map::new();
@@ -260,7 +308,23 @@ impl Engine {
     }
 }
 
+fn is_among(process: &Process, subjects: &[Subject]) -> bool {
+    subjects.iter().any(|subject| match *subject {
+        Subject::Session(session) => process.session == SessionId(session),
+        Subject::Pid(pid) => process.id.pid == Pid(pid),
+    })
+}
+
 impl Step<'_> {
+    /// User ids were read.
+    pub(in crate::engine) fn user_ids(&mut self, read: Vec<(ProcessId, UserIds)>) {
+        for (process, ids) in read {
+            if let Some(known) = self.engine.table.get_mut(process) {
+                known.user_ids = Some(ids);
+            }
+        }
+    }
+
     /// Does what a person asks for, as far as it may be done, and answers with what was begun.
     pub(in crate::engine) fn ask(&mut self, ask: &Ask) {
         let mut begun = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::run::{AGAIN, UNWANTED};
 use super::running::{Running, Stage};
-use super::{Blow, Decided, Target, Wave};
+use super::{Authority, Blow, Decided, Target, Wave};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
 use crate::engine::effect::Effect;
@@ -63,7 +63,7 @@ impl Step<'_> {
             running.stuck = Some((self.now, because.to_owned()));
             running.result = result;
         }
-        self.send(id, Wave { action: id, blow, targets, cgroup });
+        self.send(id, Wave { action: id, blow, targets, authority: Authority::default(), cgroup });
     }
 
     pub(super) fn released(&mut self, id: ActionId) {

@@ -5,6 +5,7 @@
 //! before every signal. [`run`] then takes the action through its stages; everything is written down before it is done.
 
 mod ask;
+mod authority;
 mod awake;
 mod choose;
 mod emergency;
@@ -17,20 +18,26 @@ mod show;
 mod spare;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::ask::{Ask, AskError, What};
+pub use self::authority::{Authority, NOT_PERMITTED, UserIds};
 use self::awake::Awake;
 use self::emergency::Emergency;
 pub use self::running::Plan;
-use self::running::Running;
+use self::running::{Running, Stage};
 use super::id::{ActionId, BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
 use crate::api::{ActionKind, FindingKind, ProcessKind};
 
-/// Actions that are over and still shown.
+/// Actions that are over and still shown, whatever their age.
 const REMEMBERED: usize = 100;
+/// An action that is over is shown at least this long: a client that waits for many asks for each receipt in turn.
+const SHOWN_FOR: Duration = Duration::from_secs(60);
+/// Actions that are over and shown at most, 1 KiB each.
+const REMEMBERED_AT_MOST: usize = 10_000;
 
 /// What was decided, whole: it is written down before anything is done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +58,9 @@ pub struct Action {
     pub session: Option<SessionId>,
     /// Whose processes these are, as far as they are one user's: who may see the receipt beside root.
     pub owner: Uid,
+    /// The user of that session, whose rights policy has; `None` where the session is not known.
+    #[serde(default)]
+    pub user: Option<Uid>,
     /// Why, in one sentence.
     pub reason: String,
     /// The numbers behind it.
@@ -114,6 +124,8 @@ pub enum Grounds {
     Helper,
     /// A person ends the whole session that it is in.
     WholeSession(SessionId),
+    /// A person ends it in a session, although it may be meant to stay.
+    Kept(SessionId),
 }
 
 /// Something that is done to a process or to a cgroup.
@@ -142,6 +154,9 @@ pub struct Wave {
     pub blow: Blow,
     /// To whom.
     pub targets: Vec<ProcessId>,
+    /// With whose power. What was frozen or throttled is released whoever the processes belong to by now.
+    #[serde(default)]
+    pub authority: Authority,
     /// The cgroup to do it through: for [`Blow::Throttle`] and [`Blow::Loosen`] always; for others only if it holds exactly the
     /// targets.
     pub cgroup: Option<String>,
@@ -275,6 +290,19 @@ impl Actions {
     /// Policy leaves this process alone: it was struck, or could not be a moment ago.
     fn is_done_with(&self, process: ProcessId) -> bool {
         self.struck.contains(&process) || self.rests.contains_key(&process)
+    }
+
+    /// Remembers an action that is over, and forgets old ones.
+    fn remember(&mut self, running: Running, now: BootTime) {
+        while self.over.len() >= REMEMBERED
+            && self.over.front().is_some_and(|oldest| {
+                let is_recent = matches!(oldest.stage, Stage::Over { at, .. } if now.since(at) < SHOWN_FOR);
+                !is_recent || self.over.len() >= REMEMBERED_AT_MOST
+            })
+        {
+            self.over.pop_front();
+        }
+        self.over.push_back(running);
     }
 
     /// The action that is ending this process.

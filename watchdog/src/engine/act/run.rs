@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::iter;
 use std::time::Duration;
 
-use super::ask::ANOTHERS;
 use super::running::{Dealt, Plan, Running, Stage};
-use super::{Action, Answer, Blow, Decided, Grounds, REMEMBERED, Struck, Wave};
+use super::{Action, Answer, Blow, Decided, Grounds, NOT_PERMITTED, Struck, Wave};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
@@ -36,6 +35,7 @@ impl Step<'_> {
         let id = acts.last;
         let Plan { kind, grounds, finding, session, owner, reason, evidence, chosen, cgroup } = plan;
         let (began, available) = (self.now, self.engine.close_watch.host.available);
+        let user = session.and_then(|session| self.engine.sessions.get(session)).map(|session| session.uid);
         let targets = chosen.targets;
         let action = Action {
             id,
@@ -46,6 +46,7 @@ impl Step<'_> {
             finding,
             session,
             owner,
+            user,
             reason,
             evidence,
             targets,
@@ -140,7 +141,7 @@ impl Step<'_> {
             self.all_gone(id);
             return;
         }
-        let cgroup = running.action.cgroup.clone();
+        let (cgroup, authority) = (running.action.cgroup.clone(), running.action.authority());
         if running.action.kind == ActionKind::Terminate && !running.by_person() {
             let new: Vec<ProcessId> =
                 targets.iter().copied().filter(|target| self.engine.acts.struck.insert(*target)).collect();
@@ -148,7 +149,7 @@ impl Step<'_> {
             self.engine.acts.kills.extend(new.iter().map(|_| now));
         }
         if !targets.is_empty() {
-            self.send(id, Wave { action: id, blow, targets, cgroup });
+            self.send(id, Wave { action: id, blow, targets, authority, cgroup });
         }
     }
 
@@ -172,8 +173,8 @@ impl Step<'_> {
             .filter(|process| self.engine.table.alive(*process).is_some())
             .filter_map(|process| {
                 let stopped = || freezes.then(|| self.engine.stopped(process)).flatten();
-                let anothers = || (!running.may_decide(self.engine, process)).then(|| ANOTHERS.to_owned());
-                Some((process, self.engine.spare(process, grounds).or_else(stopped).or_else(anothers)?))
+                let out_of_reach = running.out_of_reach(self.engine, process);
+                Some((process, out_of_reach.or_else(|| self.engine.spare(process, grounds)).or_else(stopped)?))
             })
             .collect();
         let gone: Vec<ProcessId> =
@@ -191,8 +192,13 @@ impl Step<'_> {
         running.unanswered = running.unanswered.saturating_sub(1);
         let mut missed = Vec::new();
         for (process, answer) in answers {
-            if answer == Answer::Gone {
-                missed.push(process);
+            match answer {
+                Answer::Gone => missed.push(process),
+                Answer::Refused(why) if why.starts_with(NOT_PERMITTED) => {
+                    running.spared.insert(process, why);
+                    continue;
+                }
+                Answer::Sent | Answer::SentToCgroup | Answer::Refused(_) => {}
             }
             running.dealt.entry(process).or_default().push(Dealt { at, blow, answer });
         }
@@ -274,12 +280,12 @@ impl Step<'_> {
         let tops: Vec<ProcessId> = running.targets().map(|target| target.process).collect();
         let below = match running.action.grounds {
             Grounds::Helper => self.engine.helpers(tops),
-            Grounds::LeftBehind | Grounds::WholeSession(_) => self.engine.subtree(tops),
+            Grounds::LeftBehind | Grounds::WholeSession(_) | Grounds::Kept(_) => self.engine.subtree(tops),
         };
         let new = below
             .into_iter()
             .filter(|process| !known.contains(process) && !running.spared.contains_key(process))
-            .filter(|process| running.may_decide(self.engine, *process));
+            .filter(|process| running.out_of_reach(self.engine, *process).is_none());
         let mut chosen = self.engine.choose(new, running.action.grounds);
         if !running.by_person() {
             chosen.targets.truncate(self.room_for_kills());
@@ -377,11 +383,7 @@ impl Step<'_> {
         if !running.by_person() {
             self.leave_alone(&running, state);
         }
-        let acts = &mut self.engine.acts;
-        if acts.over.len() == REMEMBERED {
-            acts.over.pop_front();
-        }
-        acts.over.push_back(running);
+        self.engine.acts.remember(running, now);
         if emergency {
             self.emergency_over(state);
         }

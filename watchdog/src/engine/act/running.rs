@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::ask::ANOTHERS;
 use super::choose::Chosen;
 use super::{Action, Answer, Blow, Decided, Grounds, Target};
 use crate::api::{ActionKind, ActionState, FindingKind};
@@ -127,11 +128,13 @@ impl Running {
         matches!(self.action.by, Decided::Person(_))
     }
 
-    /// Whoever decided may decide about this process: it may be another user's by now, or have been all along.
-    pub(super) fn may_decide(&self, engine: &Engine, process: ProcessId) -> bool {
-        match self.action.by {
-            Decided::Person(uid) => engine.is_of(process, uid),
-            Decided::Policy | Decided::Emergency => true,
+    /// Why the power of this action does not reach a process; `None` when it does. The process may have changed its user.
+    pub(super) fn out_of_reach(&self, engine: &Engine, process: ProcessId) -> Option<String> {
+        let known = engine.table.get(process)?;
+        match (self.action.by, known.user_ids) {
+            (_, Some(ids)) => self.action.authority().refusal(process.pid, ids),
+            (Decided::Person(uid), None) => (!engine.is_of(process, uid)).then(|| ANOTHERS.to_owned()),
+            (Decided::Policy | Decided::Emergency, None) => None,
         }
     }
 

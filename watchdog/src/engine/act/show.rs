@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ask::ANOTHERS;
 use super::running::{Plan, Running, Stage};
-use super::{Answer, Blow, Decided, Target};
+use super::{Answer, Blow, Decided, NOT_PERMITTED, Target};
 use crate::api::{ActionKind, ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
 use crate::engine::Engine;
 use crate::engine::id::{ActionId, BootTime, ProcessId, SessionId, Uid};
@@ -150,6 +150,7 @@ impl Engine {
                 // What another user runs is not the asker's to know.
                 name: self.table.get(id).filter(|_| because != ANOTHERS).map_or_else(String::new, Process::label),
                 because: because.to_owned(),
+                not_permitted: because == ANOTHERS || because.starts_with(NOT_PERMITTED),
             })
             .collect()
     }

@@ -1,6 +1,6 @@
 //! The one rule about who may be touched. Whatever names a candidate, and however sure of itself it is, this has the last word.
 
-use super::Grounds;
+use super::{Authority, Grounds};
 use crate::api::ProcessKind;
 use crate::engine::Engine;
 use crate::engine::id::{Pid, ProcessId, SessionId, Uid};
@@ -24,11 +24,13 @@ impl Engine {
         if id.pid <= Pid(1) || self.acts.rights.guarded.contains(&id) {
             return Some("it is the watchdog, or stands above it".into());
         }
-        if let Some(kept) = self.kept(process) {
+        if !matches!(grounds, Grounds::Kept(_))
+            && let Some(kept) = self.kept(process)
+        {
             return Some(kept);
         }
         match grounds {
-            Grounds::WholeSession(session) => {
+            Grounds::WholeSession(session) | Grounds::Kept(session) => {
                 (!self.is_part_of(process.session, session)).then(|| "it is in another session".into())
             }
             Grounds::LeftBehind => match self.standing(process) {
@@ -52,7 +54,11 @@ impl Engine {
 
     /// Whether a user may decide about a process.
     pub(super) fn is_of(&self, id: ProcessId, uid: Uid) -> bool {
-        uid == Uid::ROOT || self.table.get(id).is_some_and(|process| process.uid == uid)
+        let permitted = |process: &Process| match process.user_ids {
+            Some(ids) => Authority::Person(uid).refusal(id.pid, ids).is_none(),
+            None => process.uid == uid,
+        };
+        uid == Uid::ROOT || self.table.get(id).is_some_and(permitted)
     }
 
     /// A session is another, or was begun inside it.

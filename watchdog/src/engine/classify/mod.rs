@@ -16,8 +16,9 @@ pub use identity::{Identity, identity, shell_command};
 pub(crate) use program::{AGENT_RUNTIMES, Program, Runtime};
 pub use redact::Redactor;
 pub use roles::{
-    agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer, holds_containers,
-    lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser, serves, starts_container, user_daemon,
+    agent_daemon, bears_name, browser_daemon, build_server, container_client, editor_server, ends_by_itself,
+    forks_multiplexer, holds_containers, lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser,
+    serves, starts_container, user_daemon,
 };
 
 use self::program::base_name;
@@ -46,7 +47,9 @@ pub fn helper_kind(image: &Image, comm: &str, parent: Option<Parent<'_>>) -> Pro
         (Some(ProcessKind::Browser), _) => ProcessKind::Browser,
         (Some(ProcessKind::LanguageServer), _) => ProcessKind::LanguageServer,
         (_, Some(Own::Kind(kind))) => kind,
-        _ if multiplexer(image, comm).is_some() || user_daemon(image).is_some() => ProcessKind::Other,
+        _ if multiplexer(image, comm).is_some() || user_daemon(image).is_some() || editor_server(image) => {
+            ProcessKind::Other
+        }
         (Some(ProcessKind::McpServer), _) => ProcessKind::McpServer,
         (Some(ProcessKind::Tool), _) => ProcessKind::Tool,
         (_, Some(Own::Likely(kind))) => kind,

@@ -104,6 +104,7 @@ impl Redactor {
             // Targets are named by what they run: a word, never an argument.
             | Input::Resume(_)
             | Input::Ask(_)
+            | Input::UserIds(_)
             | Input::Struck(_)
             | Input::Unadopt(_)
             | Input::Tick => {}

@@ -7,8 +7,8 @@ use rstest::rstest;
 
 use super::super::tests::image;
 use super::super::{
-    Parent, agent_daemon, browser_daemon, build_server, container_client, ends_by_itself, forks_multiplexer,
-    helper_kind, lends_tools, multiplexer, serves, starts_container, table, user_daemon,
+    Parent, agent_daemon, browser_daemon, build_server, container_client, editor_server, ends_by_itself,
+    forks_multiplexer, helper_kind, lends_tools, multiplexer, serves, starts_container, table, user_daemon,
 };
 use super::*;
 use crate::api::ProcessKind;
@@ -37,7 +37,8 @@ fn judged(image: &Image, comm: &str, profiles: &[Profile]) -> impl PartialEq + D
         container_client(image),
         starts_container(image),
     ];
-    let stays = [build_server(image, comm), multiplexer(image, comm), user_daemon(image)];
+    let editor = editor_server(image).then_some("an editor's server");
+    let stays = [build_server(image, comm), multiplexer(image, comm), user_daemon(image), editor];
     let profile = Profile::find(profiles, image, comm).map(|profile| profile.name.clone());
     let label = program.name().to_owned();
     let script = program.script.map(Cow::into_owned);

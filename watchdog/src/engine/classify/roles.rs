@@ -40,13 +40,18 @@ pub fn build_server(image: &Image, comm: &str) -> Option<&'static str> {
     let (name, first) = (program.name(), program.arg(0));
     let titled = table::BUILD_SERVER_TITLES
         .iter()
-        .find(|(title, _)| comm.starts_with(title) || program.argv0.starts_with(title));
+        .find(|(title, _, programs)| {
+            let runs = |known: &&str| base_name(program.path).starts_with(known);
+            (comm.starts_with(title) || program.argv0.starts_with(title))
+                && (image.path.is_empty() || programs.iter().any(runs))
+        })
+        .map(|(_, what, _)| *what);
     let named = table::BUILD_SERVERS.iter().find(|(known, _)| *known == name);
     let script = table::BUILD_SERVER_SCRIPTS.iter().find(|(end, _)| program.location().ends_with(end));
     let by_argument =
         table::BUILD_SERVERS_BY_ARGUMENT.iter().find(|(known, argument, _)| *known == name && *argument == first);
-    let by_name = titled.or(named).or(script).map(|&(_, what)| what).or(by_argument.map(|&(_, _, what)| what));
-    by_name.or_else(|| match name {
+    let by_name = named.or(script).map(|&(_, what)| what).or(by_argument.map(|&(_, _, what)| what));
+    titled.or(by_name).or_else(|| match name {
         // The server is the program itself, without the compiler that a client is given.
         "sccache" if program.args.is_empty() => Some("sccache"),
         "watchman" if program.args.iter().any(|argument| argument.starts_with("--statefile")) => Some("Watchman"),
@@ -68,12 +73,14 @@ pub(super) fn is_node_of_msbuild(argument: &str) -> bool {
 #[must_use]
 pub fn multiplexer(image: &Image, comm: &str) -> Option<&'static str> {
     // tmux's server is a fork of the first client: its arguments are that client's, and only comm tells.
-    if comm == "tmux: server" || comm == "tmate: server" {
+    let program = Program::of(image);
+    let is = |name: &str| image.path.is_empty() || base_name(&image.path).contains(name);
+    if (comm == "tmux: server" && is("tmux")) || (comm == "tmate: server" && is("tmate")) {
         return Some("tmux");
     }
-    let program = Program::of(image);
     let by_name = |name: &str| table::MULTIPLEXERS.iter().find(|(known, _)| *known == name).map(|&(_, what)| what);
-    by_name(base_name(program.argv0)).or_else(|| by_name(program.name())).or_else(|| match program.name() {
+    let titled = by_name(base_name(program.argv0)).filter(|what| is(what));
+    titled.or_else(|| by_name(program.name())).or_else(|| match program.name() {
         "zellij" if program.arg(0) == "--server" => Some("zellij"),
         "shpool" if program.args.contains(&"daemon") => Some("shpool"),
         _ => None,
@@ -87,6 +94,22 @@ pub fn forks_multiplexer(image: &Image) -> bool {
     Program::of(image).name() == "screen"
 }
 
+/// Whether an executable at this path, without symbolic links, is what an image of a native program says by its name:
+/// `/usr/bin/screen-4.9.1` is screen, `.tmux-wrapped` is tmux, and `git` is `git-credential-cache--daemon`.
+#[must_use]
+pub fn bears_name(image: &Image, executable: &str) -> bool {
+    let file = base_name(executable).to_ascii_lowercase();
+    let names = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        !name.is_empty() && (file.contains(&name) || name.starts_with(&format!("{file}-")))
+    };
+    let program = Program::of(image);
+    match program.script {
+        Some(_) => false,
+        None => names(base_name(program.path)) || names(program.name()),
+    }
+}
+
 /// A daemon of the user's session or editor that an agent's commands happened to start.
 #[must_use]
 pub fn user_daemon(image: &Image) -> Option<&'static str> {
@@ -94,10 +117,6 @@ pub fn user_daemon(image: &Image) -> Option<&'static str> {
     let name = program.name();
     if let Some(&(_, what)) = table::USER_DAEMONS.iter().find(|(known, _)| *known == name) {
         return Some(what);
-    }
-    if table::EDITOR_SERVER_SCRIPTS.contains(&name) || (name.starts_with("code-") && program.arg(0) == "command-shell")
-    {
-        return Some("an editor's server");
     }
     match name {
         // The master of a shared connection writes what it is over its arguments.
@@ -108,6 +127,14 @@ pub fn user_daemon(image: &Image) -> Option<&'static str> {
         "git-credential-cache" if program.arg(0) == "--daemon" => Some("git's credential cache"),
         _ => None,
     }
+}
+
+/// An editor's server, which lies in the user's home.
+#[must_use]
+pub fn editor_server(image: &Image) -> bool {
+    let program = Program::of(image);
+    let name = program.name();
+    table::EDITOR_SERVER_SCRIPTS.contains(&name) || (name.starts_with("code-") && program.arg(0) == "command-shell")
 }
 
 /// A helper that ends by itself soon after what it serves: only after a grace is it left behind.
@@ -321,11 +348,27 @@ mod tests {
     #[case::ssh("/usr/bin/ssh", &["ssh", "host"], false)]
     #[case::credential_cache("/usr/lib/git-core/git-credential-cache--daemon", &["git-credential-cache--daemon", "/s"], true)]
     #[case::credential_cache_by_git("/usr/bin/git", &["git", "credential-cache--daemon", "/s"], true)]
-    #[case::editor("/v/node", &["/v/node", "/v/out/server-main.js", "--port=0"], true)]
-    #[case::pty_host("/v/node", &["/v/node", "/v/out/bootstrap-fork", "--type=ptyHost"], true)]
     #[case::own_server("/usr/bin/node", &["node", "server.js"], false)]
     fn daemons_of_the_user_are_known(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
         assert_eq!(user_daemon(&image(path, argv)).is_some(), expected);
+    }
+
+    #[rstest]
+    #[case::editor("/v/node", &["/v/node", "/v/out/server-main.js", "--port=0"], true)]
+    #[case::pty_host("/v/node", &["/v/node", "/v/out/bootstrap-fork", "--type=ptyHost"], true)]
+    #[case::own_server("/usr/bin/node", &["node", "server.js"], false)]
+    fn editor_servers_are_known(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
+        assert_eq!(editor_server(&image(path, argv)), expected);
+    }
+
+    #[rstest]
+    #[case::same("/usr/bin/ssh-agent", "/usr/bin/ssh-agent", true)]
+    #[case::version("/usr/bin/screen", "/usr/bin/screen-4.9.1", true)]
+    #[case::wrapped("/nix/store/x/bin/tmux", "/nix/store/x/bin/.tmux-wrapped", true)]
+    #[case::one_of_many("/usr/lib/git-core/git-credential-cache--daemon", "/usr/lib/git-core/git", true)]
+    #[case::link_to_an_interpreter("/home/u/ssh-agent", "/usr/bin/python3.13", false)]
+    fn executable_bears_the_name(#[case] path: &str, #[case] executable: &str, #[case] expected: bool) {
+        assert_eq!(bears_name(&image(path, &[path]), executable), expected);
     }
 
     #[rstest]

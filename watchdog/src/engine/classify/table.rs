@@ -444,12 +444,13 @@ pub(super) const BUILD_SERVER_SCRIPTS: &[(&str, &str)] = &[
 ];
 
 /// Beginnings of comm or argv[0] of build servers that name their directory there: `bazel(dir)`.
-pub(super) const BUILD_SERVER_TITLES: &[(&str, &str)] = &[
-    ("bazel(", "the Bazel server"),
-    ("blaze(", "the Bazel server"),
-    ("buck2d[", "the Buck2 daemon"),
-    ("pantsd [", "the Pants daemon"),
-    ("spring server", "Spring"),
+/// The executables that write them stand last.
+pub(super) const BUILD_SERVER_TITLES: &[(&str, &str, &[&str])] = &[
+    ("bazel(", "the Bazel server", &["java", "bazel"]),
+    ("blaze(", "the Bazel server", &["java", "blaze"]),
+    ("buck2d[", "the Buck2 daemon", &["buck2"]),
+    ("pantsd [", "the Pants daemon", &["python", "pants", "scie"]),
+    ("spring server", "Spring", &["ruby", "spring"]),
 ];
 
 /// Daemons of a user's session, which agents start by accident.

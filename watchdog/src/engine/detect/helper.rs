@@ -102,11 +102,11 @@ impl Engine {
                 self.sessions.get(process.session).is_some_and(|of| of.root == process.id && of.parent.is_some())
             }
             ProcessKind::Subagent => true,
-            _ if process.verdict.is_kept() && classify::build_server(&process.image, &process.comm).is_some() => true,
+            _ if self.build_server(process).is_some() => true,
             kind => process
                 .parent
                 .and_then(|parent| self.table.get(parent))
-                .is_none_or(|parent| parent.kind != kind || parent.verdict.is_kept()),
+                .is_none_or(|parent| parent.kind != kind || self.stands_apart(parent)),
         }
     }
 
@@ -128,7 +128,7 @@ impl Engine {
             let mut below = helper;
             for upper in self.table.above(helper.id) {
                 // What is meant to stay is no part of what is above it, and neither is what is below that.
-                if below.verdict.is_kept() {
+                if self.stands_apart(below) {
                     return None;
                 }
                 if tops.contains(&upper.id) {
@@ -156,7 +156,7 @@ impl Engine {
     fn with_below(&self, top: &Process, is_part: impl Fn(&Process) -> bool) -> (Vec<ProcessId>, Bytes) {
         let mut members = vec![top.id];
         let mut memory = top.cost();
-        let enter = |process: &Process| !process.verdict.is_kept() && is_part(process);
+        let enter = |process: &Process| !self.stands_apart(process) && is_part(process);
         if !top.children.is_empty() {
             for below in self.table.below(top.id, enter).into_iter().filter_map(|id| self.table.alive(id)) {
                 members.push(below.id);
@@ -164,6 +164,15 @@ impl Engine {
             }
         }
         (members, memory)
+    }
+
+    /// It is kept, or would be if it were no burden.
+    fn stands_apart(&self, process: &Process) -> bool {
+        process.verdict.is_kept() || self.excesses.contains_key(&process.id)
+    }
+
+    fn build_server(&self, process: &Process) -> Option<&'static str> {
+        self.stands_apart(process).then(|| classify::build_server(&process.image, &process.comm)).flatten()
     }
 
     fn helper(&self, top: &Process, is_top: bool) -> Helper {
@@ -187,7 +196,7 @@ impl Engine {
         Helper {
             top: top.id,
             is_top,
-            build_server: top.verdict.is_kept().then(|| classify::build_server(&top.image, &top.comm)).flatten(),
+            build_server: self.build_server(top),
             role,
             arguments,
             parent,

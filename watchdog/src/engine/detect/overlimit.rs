@@ -1,7 +1,7 @@
 //! Over a limit: a process, a session, or all sessions of a profile take more memory than the configuration allows them.
 //! One finding for each subject, with every limit that it breaks.
 //!
-//! Without a limit in any profile this costs nothing; otherwise one walk over the table per tick in which a memory moved.
+//! One walk over the table per tick in which a memory moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::api::{FindingKind, Severity};
 use crate::config::Profile;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId};
+use crate::engine::process::Process;
 use crate::engine::{Engine, Step};
 
 /// A limit has to be passed for this long: a tool's burst of a second or two is over by then.
@@ -34,6 +35,8 @@ pub(in crate::engine) struct Overlimit {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Limited {
     Process(ProcessId),
+    /// What a kept process costs, with what it started.
+    Kept(ProcessId),
     Session(SessionId),
     Profile(String),
 }
@@ -61,9 +64,25 @@ impl Limited {
     const fn scope(&self) -> &'static str {
         match self {
             Self::Process(_) => "process",
+            Self::Kept(_) => "kept",
             Self::Session(_) => "session",
             Self::Profile(_) => "profile",
         }
+    }
+}
+
+impl Overlimit {
+    /// Single processes that have passed a limit, and which.
+    pub(in crate::engine) fn processes_over(
+        &self,
+        now: BootTime,
+    ) -> impl Iterator<Item = (ProcessId, &'static str)> + use<'_> {
+        let lasting = self.passed.iter().filter(move |(_, passed)| now.since(passed.since) >= LASTING);
+        lasting.filter_map(|(limited, _)| match limited {
+            Limited::Process(process) => Some((*process, "passes the memory limit of a process")),
+            Limited::Kept(process) => Some((*process, "passes [orphans] kept_memory_limit")),
+            Limited::Session(_) | Limited::Profile(_) => None,
+        })
     }
 }
 
@@ -115,7 +134,7 @@ impl Step<'_> {
             .map(|profile| (profile.name.as_str(), limits(profile)))
             .filter(|(_, limits)| *limits != (None, None, None))
             .collect();
-        let mut taken: BTreeMap<Limited, Taken> = BTreeMap::new();
+        let mut taken = self.kept_taken();
         if profiles.is_empty() {
             return taken;
         }
@@ -142,6 +161,24 @@ impl Step<'_> {
             add(Limited::Profile(session.profile.clone()), of_profile);
         }
         taken
+    }
+
+    /// What kept processes cost, and those that were kept until they passed this limit.
+    fn kept_taken(&self) -> BTreeMap<Limited, Taken> {
+        let engine = &*self.engine;
+        let limit = engine.config.orphans.kept_memory_limit.on_host(engine.close_watch.host.total);
+        if limit.0 == 0 {
+            return BTreeMap::new();
+        }
+        let passed = |id| engine.overlimit.passed.contains_key(&Limited::Kept(id));
+        let kept = engine.table.living().filter(|process| process.verdict.is_kept() || passed(process.id));
+        kept.map(|process| {
+            let started = engine.table.below(process.id, |below| !below.is_agent() && !below.verdict.is_kept());
+            let started = started.into_iter().filter_map(|id| engine.table.alive(id)).map(Process::cost);
+            let value = process.cost() + started.sum();
+            (Limited::Kept(process.id), Taken { about: process.id, limit, value })
+        })
+        .collect()
     }
 
     /// Opens, brings up to date and closes the findings.
@@ -176,7 +213,7 @@ impl Step<'_> {
         let session = process.and_then(|process| engine.sessions.get(process.session)).or_else(|| {
             let of = limits.iter().find_map(|(limited, _)| match limited {
                 Limited::Session(session) => Some(*session),
-                Limited::Process(_) | Limited::Profile(_) => None,
+                Limited::Process(_) | Limited::Kept(_) | Limited::Profile(_) => None,
             });
             engine.sessions.get(of.or_else(|| engine.sessions.of_root(about))?)
         })?;
@@ -194,7 +231,7 @@ impl Step<'_> {
             evidence.extend(fields);
         }
         evidence.insert("profile".into(), json!(session.profile));
-        evidence.insert("name".into(), json!(process.map(crate::engine::process::Process::label)));
+        evidence.insert("name".into(), json!(process.map(Process::label)));
         if limits.len() > 1 {
             let all = limits.iter().map(|(limited, passed)| row(limited, passed)).collect();
             evidence.insert("limits".into(), Value::Array(all));
@@ -203,6 +240,10 @@ impl Step<'_> {
             Limited::Process(process) => {
                 let label = engine.table.get(*process).map_or_else(|| "a process".into(), |known| known.label());
                 format!("{label} (pid {})", process.pid)
+            }
+            Limited::Kept(process) => {
+                let label = engine.table.get(*process).map_or_else(|| "a process".into(), |known| known.label());
+                format!("{label} (pid {}) and what it started, which is kept", process.pid)
             }
             Limited::Session(session) => format!("session {session}"),
             Limited::Profile(profile) => format!("all sessions of {profile} together"),

@@ -8,6 +8,7 @@ mod person;
 mod policy;
 mod property;
 mod restart;
+mod users;
 
 use super::world::{MINUTE, SECOND, USER, World, naming};
 use crate::api::{ActionState, FindingKind, Receipt, Subject};

@@ -1,6 +1,7 @@
 //! Cases from the field: what users reported, as scenarios. C, L, Q and T numbers are those of the collection of reports.
 
 mod admission;
+mod forged;
 mod kept;
 mod leaks;
 mod left_behind;

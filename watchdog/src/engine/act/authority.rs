@@ -1,0 +1,102 @@
+//! Whose power an action has, and which processes that power reaches.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Decided};
+use crate::engine::id::{Pid, Uid};
+
+/// Begins the reason for which a process is out of an action's reach.
+pub const NOT_PERMITTED: &str = "not permitted: ";
+
+/// The user ids of a process, as the initial user namespace sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserIds {
+    /// The real user id.
+    pub real: Uid,
+    /// The effective user id.
+    pub effective: Uid,
+    /// The saved set-user-ID.
+    pub saved: Uid,
+}
+
+/// Whose power an action has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Authority {
+    /// A person of this user, as kill(2) has it: the user must be the target's real or saved set-user-ID.
+    Person(Uid),
+    /// The configuration, on behalf of a session's user: all three user ids of the target must be that user's.
+    Session(Uid),
+}
+
+impl Default for Authority {
+    /// Root's.
+    fn default() -> Self {
+        Self::Session(Uid::ROOT)
+    }
+}
+
+impl Authority {
+    /// Why a process with these user ids is out of reach; `None` when it is within.
+    #[must_use]
+    pub fn refusal(self, pid: Pid, ids: UserIds) -> Option<String> {
+        let UserIds { real, effective, saved } = ids;
+        let (user, needed, permitted) = match self {
+            Self::Person(user) => (user, vec![real, saved], user == real || user == saved),
+            Self::Session(user) => {
+                let needed = vec![effective, real, saved];
+                (user, needed.clone(), needed.iter().all(|id| *id == user))
+            }
+        };
+        if user == Uid::ROOT || permitted {
+            return None;
+        }
+        let other = needed.into_iter().find(|id| *id != user)?;
+        let name = if other == Uid::ROOT { "root".to_owned() } else { format!("uid {}", other.0) };
+        Some(format!("{NOT_PERMITTED}process {pid} runs as {name}"))
+    }
+}
+
+impl Action {
+    /// Whose power it has.
+    pub(super) fn authority(&self) -> Authority {
+        match self.by {
+            Decided::Person(uid) => Authority::Person(uid),
+            Decided::Policy | Decided::Emergency => Authority::Session(self.user.unwrap_or(self.owner)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const USER: Uid = Uid(1000);
+    const OTHER: Uid = Uid(1001);
+
+    #[rstest]
+    #[case::own([1000, 1000, 1000], true, true)]
+    #[case::setuid_root([1000, 0, 0], true, false)]
+    #[case::all_root([0, 0, 0], false, false)]
+    #[case::saved_is_own([0, 0, 1000], true, false)]
+    #[case::only_effective_is_own([0, 1000, 0], false, false)]
+    #[case::another_user([1001, 1001, 1001], false, false)]
+    fn reach_follows_user_ids(#[case] ids: [u32; 3], #[case] person: bool, #[case] policy: bool) {
+        let [real, effective, saved] = ids.map(Uid);
+        let ids = UserIds { real, effective, saved };
+        let reaches = |authority: Authority| authority.refusal(Pid(7), ids).is_none();
+        assert_eq!(reaches(Authority::Person(USER)), person);
+        assert_eq!(reaches(Authority::Session(USER)), policy);
+        assert!(reaches(Authority::Person(Uid::ROOT)) && reaches(Authority::default()));
+    }
+
+    #[test]
+    fn refusal_names_process_and_user() {
+        let ids = |id| UserIds { real: id, effective: id, saved: id };
+        let refusal = Authority::Person(USER).refusal(Pid(7), ids(Uid::ROOT));
+        assert_eq!(refusal.as_deref(), Some("not permitted: process 7 runs as root"));
+        let refusal = Authority::Session(USER).refusal(Pid(7), ids(OTHER));
+        assert_eq!(refusal.as_deref(), Some("not permitted: process 7 runs as uid 1001"));
+    }
+}
