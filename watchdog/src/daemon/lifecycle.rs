@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 use super::options::{DEFAULT_CONFIG, Listen, Options};
 use super::recorder::{self, Recorder, Scribe, Wish};
 use super::request::{self, Asker, Request};
-use super::{chronicle, log, nature, owner};
+use super::{chronicle, log, nature, owner, readers};
 use crate::config::{self, Config};
 
 /// A stop waits this long for the owner of the engine; then it ends with the process.
@@ -37,8 +37,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let config = Arc::new(config);
     let dir = RuntimeDir::take(&options.runtime_dir)?;
     nature::prepare();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(readers::IN_ALL)
+        .build()
+        .context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
     let recording = wish.map(|wish| recorder::start(wish, &config, &text)).transpose()?;
     let ended = runtime.block_on(live(options, config, recording, &dir));
@@ -76,7 +79,7 @@ async fn live(
     if let Some(exposition) = exposition {
         tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
     }
-    let door = Door::new(Sizes::house(config.gate.max_queue, nature::open_files()));
+    let door = Door::new(Sizes::house(config.gate.max_queue, nature::open_files()), Sizes::DESK);
     let serving = socket.serve(door.clone(), asker.clone(), metrics, Arc::clone(history.origin()));
     tokio::pin!(serving);
     let mut reload = Reload { options, running: config, asker, door };

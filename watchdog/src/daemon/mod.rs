@@ -32,11 +32,13 @@ mod owner;
 mod past;
 mod peaks;
 mod pump;
+mod readers;
 mod recorder;
 mod request;
 mod rescan;
 mod run_file;
 mod since;
+mod visit;
 
 pub use lifecycle::run;
 pub use options::{Listen, LogFormat, Options};
