@@ -20,6 +20,7 @@ mod hands;
 mod historian;
 mod http;
 mod journal;
+mod largest;
 mod lifecycle;
 mod lines;
 mod lock;

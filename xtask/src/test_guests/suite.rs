@@ -19,6 +19,7 @@ const NOT_IN_GUESTS: &[&str] = &[
     "daemon",
     "heap",
     "history",
+    "floods",
     "hostile_clients",
     "kept",
     "leaks",
