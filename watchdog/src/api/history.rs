@@ -14,9 +14,23 @@ pub struct Record {
     pub run: String,
     /// The user whose it is; null when nobody in particular is concerned, or it is not known.
     pub owner_uid: Option<u32>,
-    /// What, with `type` as its name.
+    /// Set where the record stands for several events.
+    #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
+    pub repeats: Option<Repeats>,
+    /// What, with `type` as its name. Of several events, one of them.
     #[serde(flatten)]
     pub what: Past,
+}
+
+/// Events that are the same, or that were too many, counted in one record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// How many.
+    pub count: u64,
+    /// When the first of them happened, RFC 3339.
+    pub first_at: String,
+    /// When the last of them happened, RFC 3339.
+    pub last_at: String,
 }
 
 /// What a record tells.

@@ -28,7 +28,7 @@ pub use gate::{
 };
 pub use history::{
     ActionRecord, End, FindingRecord, Growth, HostRecord, HostTrend, OomRecord, Past, Postmortem, ProcessMemory,
-    Record, SessionMemory, SessionStart, SessionSummary,
+    Record, Repeats, SessionMemory, SessionStart, SessionSummary,
 };
 pub use status::{Capability, Counts, HistoryState, Host, SetAside, Status, Tracking};
 pub use tree::{Process, ProcessKind, ProcessState, Session, SessionState, Tree};

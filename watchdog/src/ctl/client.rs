@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a daemon is waited for that is starting, and the pause between two requests.
 const STARTING: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long a daemon is asked again that says when it will be less busy.
+const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 /// No answer is larger: ten thousand processes with all their arguments are about 20 MB.
 const LARGEST_ANSWER: usize = 64 << 20;
 /// No line of a stream is longer: the kernel's events hold a bounded part of argv.
@@ -114,15 +116,14 @@ impl Client {
     /// When the daemon is not reachable or refuses.
     pub(crate) async fn follow(&self, path: &str) -> Result<Lines, Failure> {
         let request = format!("GET {path}");
-        let beginning = async {
+        let beginning = || async {
             let answer = self.send(Method::GET, path, Bytes::new()).await?;
-            let status = answer.status();
-            if status.is_success() {
+            if answer.status().is_success() {
                 return Ok(answer.into_body());
             }
-            Err(self.refusal(&request, status, &self.read(&request, answer).await?))
+            Err(self.read_refusal(&request, answer).await)
         };
-        let body = self.in_time(beginning).await?;
+        let body = self.while_busy(beginning).await?;
         Ok(Lines { client: self.clone(), request, body, pending: BytesMut::new(), searched: 0 })
     }
 
@@ -150,19 +151,34 @@ impl Client {
         body: Bytes,
     ) -> Result<Answer<T>, Failure> {
         let request = format!("{method} {path}");
-        self.in_time(async {
-            let answer = self.send(method, path, body).await?;
-            let status = answer.status();
-            let body = self.read(&request, answer).await?;
-            if !status.is_success() {
-                return Err(self.refusal(&request, status, &body));
+        let attempt = || async {
+            let answer = self.send(method.clone(), path, body.clone()).await?;
+            if !answer.status().is_success() {
+                return Err(self.read_refusal(&request, answer).await);
             }
+            let body = self.read(&request, answer).await?;
             let unusable = |why: String| Failure::Answer { request: request.clone(), why };
             let text = String::from_utf8(body.into()).map_err(|error| unusable(error.to_string()))?;
             let document = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
             Ok(Answer { document, text })
-        })
-        .await
+        };
+        self.while_busy(attempt).await
+    }
+
+    /// Tries again for a while when the daemon says that it is busy, and when to come back.
+    async fn while_busy<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        let end = Instant::now() + BUSY_PATIENCE.min(self.patience * 3);
+        loop {
+            match self.in_time(attempt()).await {
+                Err(Failure::Busy { retry_after: Some(pause), .. }) if Instant::now() + pause < end => {
+                    sleep(pause).await
+                }
+                other => return other,
+            }
+        }
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -197,6 +213,17 @@ impl Client {
         }
     }
 
+    async fn read_refusal(&self, request: &str, answer: Response<Incoming>) -> Failure {
+        let status = answer.status();
+        let after = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+        match self.read(request, answer).await.map(|body| self.refusal(request, status, &body)) {
+            Ok(Failure::Busy { why, refused, .. }) => {
+                Failure::Busy { why, refused, retry_after: after.map(Duration::from_secs) }
+            }
+            Ok(failure) | Err(failure) => failure,
+        }
+    }
+
     /// An answer that is not a success, by the number of its status.
     pub(crate) fn refused(&self, request: &str, status: u16, body: &[u8]) -> Failure {
         StatusCode::from_u16(status).map_or_else(|_| self.no_http(), |status| self.refusal(request, status, body))
@@ -213,7 +240,7 @@ impl Client {
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::NOT_FOUND => Failure::Unknown(reason),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok() }
+                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok(), retry_after: None }
             }
             _ => Failure::No(reason),
         }

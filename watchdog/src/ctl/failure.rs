@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -55,6 +56,8 @@ pub(crate) enum Failure {
         why: String,
         /// The same as the refusal of a launch, where it said that as well.
         refused: Option<Box<Refused>>,
+        /// When the daemon wants to be asked again.
+        retry_after: Option<Duration>,
     },
     /// This user may not do that.
     #[error("not permitted: {0}")]

@@ -189,7 +189,12 @@ pub(super) fn render(record: &Record, screen: &Screen) -> String {
     let kind = format!("{kind:15}");
     let kind = ink.map_or_else(|| kind.clone().into(), |ink| screen.paint(ink, kind.clone()));
     let session = session.map_or_else(|| "-".into(), |id| format!("session {id}"));
-    let line = format!("{}  {kind}  {session:11}  {}", screen.paint(Ink::Faint, at), visible(&detail));
+    let times = record.repeats.as_ref().map_or_else(String::new, |repeats| {
+        let first =
+            clock(&repeats.first_at, (screen.zone)()).unwrap_or_else(|| visible(&repeats.first_at).into_owned());
+        format!(" (x {} since {first})", repeats.count)
+    });
+    let line = format!("{}  {kind}  {session:11}  {}{times}", screen.paint(Ink::Faint, at), visible(&detail));
     format!("{}\n", line.trim_end())
 }
 

@@ -87,6 +87,16 @@ fn each_record_is_a_line_and_the_host_is_shown_when_it_was_short() {
 }
 
 #[test]
+fn counted_record_shows_its_count() {
+    let counted = record(json!({
+        "type": "death", "session": 3, "pid": 9, "summary": "sleep was killed", "count": 240,
+        "first_at": "2026-01-02T11:50:00Z", "last_at": "2026-01-02T11:59:58.25Z",
+    }));
+    let shown = page(false, false, &[counted]);
+    insta::assert_snapshot!(shown, @"2026-01-02 11:59:58.250  death            session 3    sleep was killed (x 240 since 2026-01-02 11:50:00.000)");
+}
+
+#[test]
 fn every_look_at_the_host_is_shown_on_request() {
     let shown = page(false, true, &[host(12 << 30, 0.1)]);
     insta::assert_snapshot!(shown, @r"2026-01-02 11:59:58.250  host             -            12 GiB of 16 GiB available, pressure 0.10 %; largest: session 3 (codex) with 3.0 GiB");

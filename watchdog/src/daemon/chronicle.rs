@@ -1,13 +1,16 @@
 //! What of all that happens goes into the history.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::historian::Historian;
+use super::largest::LargestHolders;
 use crate::api::{
-    ActionRecord, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, Receipt, SetAside, Subject,
+    ActionRecord, DeathFacts, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, ProcessKind, Receipt,
+    Relation, Repeats, SetAside, Severity, Subject,
 };
 use crate::config::Config;
 use crate::engine::Engine;
@@ -16,7 +19,7 @@ use crate::engine::effect::{Happening, JournalEntry};
 use crate::engine::id::{BootTime, ProcessId, SessionId, Uid};
 use crate::engine::input::HostMemory;
 use crate::engine::view::{Naming, Viewer};
-use crate::history::Limits;
+use crate::history::{Counted, Limits, Occurrence, RepeatCounter, Urgency};
 use crate::host::clock;
 
 /// The time between two records of the host's memory.
@@ -24,18 +27,30 @@ const HOST_INTERVAL: Duration = Duration::from_secs(10);
 /// Sessions and processes that such a record names at most.
 const LARGEST_SESSIONS: usize = 8;
 const LARGEST_PROCESSES: usize = 6;
+/// A death of a process that held this much has a record of its own, in bytes.
+const LARGE_PEAK: u64 = 512 << 20;
 
 /// Chooses what is written into the history, and puts it into its form.
 #[derive(Debug)]
 pub(super) struct Chronicle {
     history: Historian,
     next_host: Cell<BootTime>,
+    largest: RefCell<LargestHolders>,
+    counter: RefCell<RepeatCounter>,
+    /// Open findings that have no record of their own.
+    counted_findings: RefCell<BTreeSet<u64>>,
 }
 
 impl Chronicle {
-    /// One that writes there.
-    pub(super) fn new(history: Historian) -> Self {
-        Self { history, next_host: Cell::default() }
+    /// One that writes there, as much as the configuration allows.
+    pub(super) fn new(history: Historian, config: &Config) -> Self {
+        Self {
+            history,
+            next_host: Cell::default(),
+            largest: RefCell::default(),
+            counter: RefCell::new(RepeatCounter::new(limits(config).max_bytes)),
+            counted_findings: RefCell::default(),
+        }
     }
 
     /// How the writing goes.
@@ -50,23 +65,65 @@ impl Chronicle {
 
     /// Takes a new configuration.
     pub(super) fn reconfigure(&self, config: &Config) {
-        self.history.limit(limits(config));
+        let limits = limits(config);
+        self.counter.borrow_mut().resize(limits.max_bytes);
+        self.history.limit(limits);
+    }
+
+    /// Writes an event, or counts it.
+    fn note(&self, occurrence: &Occurrence<'_>, naming: &Naming<'_>, record: impl FnOnce() -> Past) -> bool {
+        let what = self.counter.borrow_mut().take(clock::now(), occurrence, record);
+        let written = what.is_some();
+        if let Some(what) = what {
+            self.history.write(naming.moment(occurrence.at), occurrence.owner, what);
+        }
+        written
+    }
+
+    /// Writes what was counted.
+    fn write_counted(&self, counted: Vec<Counted>, naming: &Naming<'_>) {
+        for Counted { owner, count, first, last, what } in counted {
+            let repeats = Repeats { count, first_at: naming.moment(first), last_at: naming.moment(last) };
+            self.history.write_counted(owner, repeats, what);
+        }
     }
 
     /// Writes down what happened, if it is worth remembering.
     pub(super) fn journal(&self, entry: &JournalEntry, owner: Option<Uid>, engine: &Engine, naming: &Naming<'_>) {
-        let told = match &entry.what {
-            Happening::SessionStarted { .. } => entry
-                .session
-                .and_then(|session| engine.session_start(session, naming))
-                .map(|(uid, start)| (Some(uid), Past::SessionStarted(start))),
-            Happening::SessionEnded => entry
-                .session
-                .and_then(|session| engine.session_summary(session, naming))
-                .map(|(uid, summary)| (Some(uid), Past::SessionEnded(summary))),
-            Happening::Finding { finding, change, .. } => engine
-                .finding(*finding, naming)
-                .map(|(uid, finding)| (Some(uid), Past::Finding(FindingRecord { change: change.clone(), finding }))),
+        let lasting = |kind, owner: Option<Uid>, session: Option<SessionId>, way, at| Occurrence {
+            at,
+            owner: owner.map(|uid| uid.0),
+            session: session.map(|session| session.0),
+            kind,
+            way,
+            urgency: Urgency::Lasting,
+            peak_bytes: 0,
+        };
+        match &entry.what {
+            Happening::SessionStarted { .. } => {
+                let started = entry.session.and_then(|session| engine.session_start(session, naming));
+                if let Some((uid, start)) = started {
+                    let way = start.profile.clone();
+                    // An agent may be found long after it began, which its record tells beside this.
+                    let occurrence = lasting("session_started", Some(uid), None, &way, clock::now());
+                    self.note(&occurrence, naming, || Past::SessionStarted(start));
+                }
+            }
+            Happening::SessionEnded => {
+                let ended = entry.session.and_then(|session| engine.session_summary(session, naming));
+                if let Some((uid, summary)) = ended {
+                    let (way, session) = (summary.start.profile.clone(), summary.start.session);
+                    let occurrence = lasting("session_ended", Some(uid), None, &way, entry.at);
+                    self.note(&occurrence, naming, || Past::SessionEnded(summary));
+                    self.counter.borrow_mut().session_ended(clock::now(), session);
+                }
+            }
+            Happening::Finding { finding, change, .. } => {
+                if let Some((uid, finding)) = engine.finding(*finding, naming) {
+                    let record = FindingRecord { change: change.clone(), finding };
+                    self.finding(record, Some(uid.0), entry.at, naming);
+                }
+            }
             Happening::Oom { comm } => {
                 let oom = OomRecord {
                     pid: entry.process.map(|process| process.pid.0),
@@ -74,7 +131,7 @@ impl Chronicle {
                     session: entry.session.map(|session| session.0),
                     comm: comm.clone(),
                 };
-                Some((owner, Past::Oom(oom)))
+                self.note(&lasting("oom", owner, entry.session, comm, entry.at), naming, || Past::Oom(oom));
             }
             Happening::Fork { .. }
             | Happening::Exec { .. }
@@ -90,31 +147,69 @@ impl Chronicle {
             | Happening::Reconciled { .. }
             | Happening::Reclaim { .. }
             | Happening::Denied { .. }
-            | Happening::MemoryStep { .. } => None,
-        };
-        // An agent may be found long after it began, which its record tells beside this.
-        let at = if matches!(told, Some((_, Past::SessionStarted(_)))) { clock::now() } else { entry.at };
-        if let Some((uid, past)) = told {
-            self.history.write(naming.moment(at), uid.map(|uid| uid.0), past);
+            | Happening::MemoryStep { .. } => {}
         }
     }
 
-    /// Writes down why a process died.
-    pub(super) fn death(&self, death: &Death, naming: &Naming<'_>) {
-        // Strings, numbers and maps with string keys: nothing here can fail to be JSON.
-        if let Ok(Value::Object(told)) = serde_json::to_value(naming.death(death)) {
-            self.history.write(naming.moment(death.at), death.facts.uid, Past::Death(told));
+    /// Writes a finding down, or counts it. One whose opening was counted is counted once; one that was written is written
+    /// again when it closes.
+    fn finding(&self, record: FindingRecord, owner: Option<u32>, at: BootTime, naming: &Naming<'_>) {
+        let FindingRecord { change, finding } = &record;
+        let (id, session, opened) = (finding.id, finding.session, change == "opened");
+        let is_counted = self.counted_findings.borrow().contains(&id);
+        if finding.closed_at.is_some() {
+            if !self.counted_findings.borrow_mut().remove(&id) {
+                let what = Past::Finding(record);
+                self.counter.borrow_mut().overdraw(clock::now(), owner, session, &what);
+                self.history.write(naming.moment(at), owner, what);
+            }
+            return;
         }
+        let everyday = finding.severity == Severity::Info;
+        if is_counted && everyday {
+            return;
+        }
+        let urgency = if everyday && opened { Urgency::Everyday } else { Urgency::Notable };
+        let way = format!("{} {change}: {}", finding.kind.name(), without_numbers(&finding.summary));
+        let occurrence = Occurrence { at, owner, session, kind: "finding", way: &way, urgency, peak_bytes: 0 };
+        let written = self.note(&occurrence, naming, || Past::Finding(record));
+        if written {
+            self.counted_findings.borrow_mut().remove(&id);
+        } else if opened {
+            self.counted_findings.borrow_mut().insert(id);
+        }
+    }
+
+    /// Writes down why a process died, or counts it.
+    pub(super) fn death(&self, death: &Death, naming: &Naming<'_>) {
+        let DeathFacts { name, cause, signal, exit_code, uid, session, .. } = &death.facts;
+        let way = format!("{name} {} {signal:?} {exit_code:?}", cause.name());
+        let occurrence = Occurrence {
+            at: death.at,
+            owner: *uid,
+            session: *session,
+            kind: "death",
+            way: &way,
+            urgency: urgency(&death.facts),
+            peak_bytes: death.facts.memory.peak_bytes,
+        };
+        self.note(&occurrence, naming, || match serde_json::to_value(naming.death(death)) {
+            Ok(Value::Object(told)) => Past::Death(told),
+            // Strings, numbers and maps with string keys: nothing here can fail to be JSON.
+            _ => Past::Death(Map::new()),
+        });
     }
 
     /// Writes down the host's memory, when it is time again.
     pub(super) fn host(&self, now: BootTime, host: &HostMemory, engine: &Engine, naming: &Naming<'_>) {
+        let counted = self.counter.borrow_mut().due(now);
+        self.write_counted(counted, naming);
         if now < self.next_host.get() {
             return;
         }
         self.next_host.set(now.plus(HOST_INTERVAL));
         let (sessions, processes) = engine.largest(LARGEST_SESSIONS, LARGEST_PROCESSES);
-        let record = HostRecord { memory: shown_host(host), sessions, processes };
+        let record = self.largest.borrow_mut().record(now, shown_host(host), sessions, processes);
         self.history.write(naming.moment(now), None, Past::Host(record));
     }
 
@@ -136,14 +231,9 @@ impl Chronicle {
             Subject::Session(session) => Some(session),
             Subject::Pid(_) => None,
         };
-        let action = ActionRecord {
-            action: what.to_owned(),
-            pids: pids.to_vec(),
-            session,
-            asked_by_uid: Some(asked_by_uid),
-            receipt: None,
-        };
-        self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
+        let (action, pids) = (what.to_owned(), pids.to_vec());
+        let action = ActionRecord { action, pids, session, asked_by_uid: Some(asked_by_uid), receipt: None };
+        self.write_action(action, owner, moment);
     }
 
     /// Writes down how far an action is.
@@ -155,7 +245,7 @@ impl Chronicle {
             asked_by_uid: receipt.asked_by_uid,
             receipt: Some(Box::new(receipt)),
         };
-        self.history.write(moment, Some(owner.0), Past::Action(action));
+        self.write_action(action, Some(owner), moment);
     }
 
     /// Writes down that an agent is ended because it was started past the gate.
@@ -169,8 +259,59 @@ impl Chronicle {
         let (action, pids) = ("end_ungated".to_owned(), vec![process.pid.0]);
         let action =
             ActionRecord { action, pids, session: session.map(|session| session.0), asked_by_uid: None, receipt: None };
-        self.history.write(moment, owner.map(|uid| uid.0), Past::Action(action));
+        self.write_action(action, owner, moment);
     }
+
+    /// A client may ask for actions as often as it likes: they are within the user's budget.
+    fn write_action(&self, action: ActionRecord, owner: Option<Uid>, moment: String) {
+        let way = action.action.clone();
+        let occurrence = Occurrence {
+            at: clock::now(),
+            owner: owner.map(|uid| uid.0),
+            session: action.session,
+            kind: "action",
+            way: &way,
+            urgency: Urgency::Lasting,
+            peak_bytes: 0,
+        };
+        if let Some(action) = self.counter.borrow_mut().take(occurrence.at, &occurrence, || Past::Action(action)) {
+            self.history.write(moment, occurrence.owner, action);
+        }
+    }
+}
+
+impl Drop for Chronicle {
+    /// The daemon stops: what was counted so far is written.
+    fn drop(&mut self) {
+        let naming = Naming { boot: clock::boot_wall_time(), user: &|uid| uid.0.to_string() };
+        let counted = self.counter.borrow_mut().finish();
+        self.write_counted(counted, &naming);
+    }
+}
+
+/// Whether a death has a record of its own.
+fn urgency(facts: &DeathFacts) -> Urgency {
+    let by_others = facts
+        .sender
+        .as_ref()
+        .is_some_and(|sender| matches!(sender.relation, Relation::Stranger | Relation::OtherTree | Relation::Watchdog));
+    let for_memory = facts.oom.is_some() || facts.heap.is_some() || facts.memory.peak_bytes >= LARGE_PEAK;
+    let of_agent = matches!(facts.kind, Some(ProcessKind::Agent | ProcessKind::Subagent));
+    if by_others || for_memory || of_agent { Urgency::Notable } else { Urgency::Everyday }
+}
+
+/// A sentence with each number replaced: sentences about two processes that are the same differ in numbers only.
+fn without_numbers(text: &str) -> String {
+    let digit = |at: char| at.is_ascii_digit();
+    let mut shorter = String::with_capacity(text.len());
+    for next in text.chars() {
+        match (digit(next), shorter.ends_with('#')) {
+            (true, true) => {}
+            (true, false) => shorter.push('#'),
+            (false, _) => shorter.push(next),
+        }
+    }
+    shorter
 }
 
 /// What the configuration says about how long and how much is kept.

@@ -1,7 +1,7 @@
 //! The control API: HTTP over the unix socket. Who asks is told by the kernel (SO_PEERCRED), once for each connection.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,13 +16,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::act_api;
-use super::door::{Door, Sizes};
+use super::door::Door;
 use super::gate_api::{self, Peer};
 use super::historian::Origin;
-use super::http::{self, Refusal, json};
+use super::http::{self, Refusal, Served, json};
 use super::lines::Lines;
 use super::metrics::{DOOR_CONTROL, Metrics};
 use super::past;
+use super::readers::Readers;
 use super::request::{Asker, NoAnswer, Request};
 use super::since;
 use crate::engine::deaths;
@@ -85,12 +86,11 @@ impl ControlSocket {
     /// Serves whoever comes through the door, for ever.
     pub(super) async fn serve(&self, door: Door, asker: Asker, metrics: Arc<Metrics>, origin: Arc<Origin>) {
         let router = router(asker, origin);
-        let desk = Door::new(Sizes::DESK);
         let threshold = Arc::new(Semaphore::new(TURNED_AWAY));
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    if let Some(stream) = admit(stream, &door, &desk, &router, &metrics) {
+                    if let Some(stream) = admit(stream, &door, &router, &metrics) {
                         turn_away(stream, &threshold);
                     }
                 }
@@ -99,6 +99,8 @@ impl ControlSocket {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
+            // The request of a connection is read before many more are let in, which may take its place while it is idle.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -110,9 +112,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Lets a connection in. One that asks for something else than a launch needs a place at the desk as well: launches wait for
-/// long, and are not to keep others from being served. Gives the connection back when there is no room for it.
-fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics: &Arc<Metrics>) -> Option<UnixStream> {
+/// Lets a connection in, and serves it. Gives it back when there is no room for it.
+fn admit(stream: UnixStream, door: &Door, router: &Router, metrics: &Arc<Metrics>) -> Option<UnixStream> {
     // A peer without credentials is gone already.
     let Ok(peer) = stream.peer_cred() else { return None };
     let uid = Uid(peer.uid());
@@ -129,25 +130,17 @@ fn admit(stream: UnixStream, door: &Door, desk: &Door, router: &Router, metrics:
     });
     let peer = Peer { uid, pinned };
     let viewer = if uid == Uid::ROOT { Viewer::Root } else { Viewer::User(uid) };
-    let (router, desk, metrics) = (router.clone(), desk.clone(), Arc::clone(metrics));
+    let (router, metrics) = (router.clone(), Arc::clone(metrics));
     tokio::spawn(async move {
-        let seat = OnceLock::new();
-        http::serve(stream, router, |request| {
-            if request.uri().path() != gate_api::LAUNCH && seat.get().is_none() {
-                let Some(taken) = desk.enter(uid) else {
-                    metrics.refused(DOOR_CONTROL);
-                    let error = "too many requests are being answered: close some connections, and try again";
-                    return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
-                };
-                // Requests of a connection come one after the other.
-                let _ = seat.set(taken);
-            }
+        let served = http::serve(stream, router, place, |request| {
             request.extensions_mut().insert(viewer);
             request.extensions_mut().insert(peer.clone());
-            Ok(())
-        })
-        .await;
-        drop(place);
+            // Launches wait for long, and do not keep others from being served.
+            request.uri().path() != gate_api::LAUNCH
+        });
+        if served.await == Served::Evicted {
+            metrics.evicted(DOOR_CONTROL);
+        }
     });
     None
 }
@@ -173,7 +166,8 @@ fn turn_away(stream: UnixStream, threshold: &Arc<Semaphore>) {
 
 fn no_room() -> String {
     let length = NO_ROOM.len();
-    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n";
     format!("{head}content-length: {length}\r\n\r\n{NO_ROOM}")
 }
 
@@ -210,6 +204,7 @@ fn router(asker: Asker, origin: Arc<Origin>) -> Router {
         .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, format!("no such path; there are: {PATHS}")) })
         .layer(DefaultBodyLimit::max(BODY))
         .layer(Extension(origin))
+        .layer(Extension(Readers::new()))
         .with_state(asker)
 }
 
@@ -299,6 +294,7 @@ struct ExplainQuery {
 
 async fn explain(
     State(asker): State<Asker>,
+    Extension(readers): Extension<Readers>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Answer {
@@ -319,6 +315,7 @@ async fn explain(
             return Err(Refusal::new(StatusCode::BAD_REQUEST, expected));
         }
     };
+    let _reading = readers.enter(viewer).await?;
     match asker.ask(|reply| Request::Explain(viewer, who, reply)).await? {
         Some(explanation) => Ok(json(&explanation)),
         None => Err(Refusal::new(StatusCode::NOT_FOUND, unknown)),

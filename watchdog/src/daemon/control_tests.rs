@@ -2,6 +2,7 @@ use super::*;
 use crate::api::{
     Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Subject, Tree,
 };
+use crate::daemon::door::Sizes;
 use crate::daemon::journal::{Audience, Journal};
 use crate::daemon::request::{self, AdoptError};
 use crate::daemon::set_aside::StateNotes;
@@ -69,7 +70,7 @@ impl Fixture {
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let front = asker.clone();
         let metrics = Arc::new(Metrics::new().unwrap());
-        let door = Door::new(Sizes::house(MAX_QUEUE, 1 << 20));
+        let door = Door::new(Sizes::house(MAX_QUEUE, 1 << 20), Sizes::DESK);
         tokio::spawn(async move { socket.serve(door, front, metrics, Arc::new(origin)).await });
         Self { dir, events, asker }
     }
@@ -295,20 +296,43 @@ async fn half_a_request_holds_one_place_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_thousand_connections_are_turned_away_and_leave_no_trace() {
+async fn thousand_idle_connections_delay_no_request() {
     let fixture = Fixture::start().await;
     let mut crowd = Vec::new();
     for _ in 0..1_000 {
         crowd.push(fixture.connect().await);
     }
     fixture.is_unharmed().await;
-    let mut last = crowd.pop().unwrap();
-    let mut answer = String::new();
-    last.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<Problem>(body).expect("the length is right");
-    drop(crowd);
+    let (status, _) = fixture.ask::<Tree>("GET", "/v1/tree", "").await;
+    assert_eq!(status, 200);
+    let mut rest = String::new();
+    crowd[0].read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "", "the longest idle was closed");
+}
+
+#[tokio::test]
+async fn streams_beyond_the_limit_are_refused() {
+    let fixture = Fixture::start().await;
+    let mut streams = Vec::new();
+    let mut refused = None;
+    while refused.is_none() {
+        let mut stream = BufReader::new(fixture.connect().await);
+        stream.write_all(b"GET /v1/events?follow=true HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut head = String::new();
+        stream.read_line(&mut head).await.unwrap();
+        if head.contains(" 200 ") {
+            streams.push(stream);
+            assert!(streams.len() < 200, "no stream is refused");
+        } else {
+            let mut rest = vec![0; 400];
+            let read = stream.read(&mut rest).await.unwrap();
+            refused = Some(head + &String::from_utf8_lossy(&rest[..read]));
+        }
+    }
+    let refused = refused.unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 1"), "{refused}");
+    assert!(refused.contains("too many requests"), "{refused}");
+    drop(streams);
     let served = async {
         while !fixture.raw(b"GET /v1/tree HTTP/1.0\r\n\r\n").await.contains(" 200 ") {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -69,7 +69,7 @@ impl Core {
     pub(super) fn new(config: Arc<Config>, metrics: Arc<Metrics>, history: Historian, facts: Facts) -> Self {
         Self {
             journal: Journal::new(config.daemon.journal_events),
-            chronicle: Chronicle::new(history),
+            chronicle: Chronicle::new(history, &config),
             clients: Clients::default(),
             subagent: None,
             begun: Vec::new(),

@@ -10,14 +10,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
-use super::http;
+use super::door::{Door, Sizes};
+use super::http::{self, Served};
 use super::metrics::{DOOR_METRICS, Metrics};
 use super::request::{Asker, Request};
+use crate::engine::id::Uid;
 
-/// Connections at most. A host has a scraper or two.
-const CONNECTIONS: usize = 16;
+/// Connections at most. A host has a scraper or two; the others may be idle.
+const CONNECTIONS: Sizes = Sizes::anonymous(64);
+/// TCP does not say which user connects: all clients share these connections.
+const CLIENTS: Uid = Uid(u32::MAX);
 /// How long to leave the listener alone after it failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -51,7 +54,7 @@ impl Exposition {
     /// Serves whoever connects, for ever.
     pub(super) async fn serve(self, asker: Asker, metrics: Arc<Metrics>) {
         let router = router(asker, Arc::clone(&metrics));
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let door = Door::new(CONNECTIONS, CONNECTIONS);
         loop {
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -61,15 +64,19 @@ impl Exposition {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                metrics.refused(DOOR_METRICS);
-                continue;
-            };
-            let router = router.clone();
-            tokio::spawn(async move {
-                http::serve(stream, router, |_| Ok(())).await;
-                drop(place);
-            });
+            match door.enter(CLIENTS) {
+                Some(place) => {
+                    let (router, metrics) = (router.clone(), Arc::clone(&metrics));
+                    tokio::spawn(async move {
+                        if http::serve(stream, router, place, |_| true).await == Served::Evicted {
+                            metrics.evicted(DOOR_METRICS);
+                        }
+                    });
+                }
+                None => metrics.refused(DOOR_METRICS),
+            }
+            // The request of a connection is read before many more are let in, which may take its place while it is idle.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -45,7 +45,7 @@ impl Fixture {
         };
         let socket = ControlSocket::bind(&dir.path().join("control.sock")).unwrap();
         let metrics = Arc::new(Metrics::new().unwrap());
-        let door = Door::new(Sizes::house(max_queue, 1 << 20));
+        let door = Door::new(Sizes::house(max_queue, 1 << 20), Sizes::DESK);
         tokio::spawn(async move { socket.serve(door, asker, metrics, Arc::new(origin)).await });
         Self { dir, inbox, clients: Clients::default() }
     }
@@ -467,10 +467,11 @@ async fn a_crowd_that_waits_for_launches_keeps_nobody_else_from_being_served() {
 
 #[tokio::test]
 async fn who_finds_no_room_is_told_in_words_that_a_launch_understands() {
-    let fixture = Fixture::with_queue(0);
+    let mut fixture = Fixture::with_queue(0);
     let mut crowd = Vec::new();
     for _ in 0..64 {
-        crowd.push(fixture.connect().await);
+        // Not answered: an idle connection would give way.
+        crowd.push((fixture.send("GET", "/v1/queue", "").await, fixture.next().await));
     }
     let mut client = fixture.ask_for(&claude()).await;
     let (status, body) = client.body::<serde_json::Value>().await;

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::set_aside::StateNotes;
-use crate::api::{HistoryState, Past, Record};
+use crate::api::{HistoryState, Past, Record, Repeats};
 use crate::history::{self, Limits, Repair, Store, StoreError, line};
 
 /// Records that wait to be taken by the thread at most.
@@ -99,7 +99,16 @@ pub(super) fn start(origin: Origin, limits: Limits) -> io::Result<(Historian, on
 impl Historian {
     /// Writes a record within about half a second, unless too many wait already. Never waits.
     pub(super) fn write(&self, at: String, owner_uid: Option<u32>, what: Past) {
-        let record = Box::new(Record { at, run: self.origin.run.clone(), owner_uid, what });
+        self.send(at, owner_uid, None, what);
+    }
+
+    /// Writes a record that stands for several events.
+    pub(super) fn write_counted(&self, owner_uid: Option<u32>, repeats: Repeats, what: Past) {
+        self.send(repeats.last_at.clone(), owner_uid, Some(repeats), what);
+    }
+
+    fn send(&self, at: String, owner_uid: Option<u32>, repeats: Option<Repeats>, what: Past) {
+        let record = Box::new(Record { at, run: self.origin.run.clone(), owner_uid, repeats, what });
         if self.messages.try_send(Message::Record(record)).is_err() {
             self.progress.lost.fetch_add(1, Relaxed);
         }
@@ -313,7 +322,8 @@ impl Writer {
     }
 
     fn of_this_run(&self, what: Past) -> Record {
-        Record { at: wall_clock().to_string(), run: self.origin.run.clone(), owner_uid: None, what }
+        let (at, run) = (wall_clock().to_string(), self.origin.run.clone());
+        Record { at, run, owner_uid: None, repeats: None, what }
     }
 
     fn problem(&self) -> std::sync::MutexGuard<'_, Option<String>> {

@@ -25,7 +25,7 @@ fn writer(state_dir: &Path) -> Writer {
 
 fn numbered(number: usize) -> Record {
     let oom = OomRecord { pid: None, start_time: None, session: None, comm: number.to_string() };
-    Record { at: wall_clock().to_string(), run: RUN.to_owned(), owner_uid: None, what: Past::Oom(oom) }
+    Record { at: wall_clock().to_string(), run: RUN.to_owned(), owner_uid: None, repeats: None, what: Past::Oom(oom) }
 }
 
 fn comm(record: Record) -> Option<String> {

@@ -20,7 +20,7 @@ use super::options::{DEFAULT_CONFIG, Listen, Options};
 use super::recorder::{self, Recorder, Scribe, Wish};
 use super::request::{self, Asker, Request};
 use super::set_aside::StateNotes;
-use super::{chronicle, log, nature, owner};
+use super::{chronicle, log, nature, owner, readers};
 use crate::config::{self, Config};
 use crate::trusted_file;
 
@@ -41,8 +41,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let dir = RuntimeDir::take(&options.runtime_dir, &notes)?;
     trusted_file::check_directory(&options.state_dir).context("the state directory cannot be used")?;
     nature::prepare();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(readers::IN_ALL)
+        .build()
+        .context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
     let recording = wish.map(|wish| recorder::start(wish, &config, &text)).transpose()?;
     let ended = runtime.block_on(live(options, config, recording, &dir, notes));
@@ -82,7 +85,7 @@ async fn live(
     if let Some(exposition) = exposition {
         tokio::spawn(exposition.serve(asker.clone(), Arc::clone(&metrics)));
     }
-    let door = Door::new(Sizes::house(config.gate.max_queue, nature::open_files()));
+    let door = Door::new(Sizes::house(config.gate.max_queue, nature::open_files()), Sizes::DESK);
     let serving = socket.serve(door.clone(), asker.clone(), metrics, Arc::clone(history.origin()));
     tokio::pin!(serving);
     let mut reload = Reload { options, running: config, asker, door };

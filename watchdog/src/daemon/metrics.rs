@@ -44,6 +44,7 @@ pub(super) struct Metrics {
     latency: Histogram,
     deaths: IntCounterVec,
     refused: IntCounterVec,
+    evicted: IntCounterVec,
     actions: IntCounterVec,
     launches: IntCounterVec,
     launch_wait: Histogram,
@@ -101,6 +102,11 @@ impl Metrics {
                 "Connections closed at once because too many were open, by door.",
                 &["door"],
             )?,
+            evicted: make.counters(
+                "evicted_connections_total",
+                "Connections closed to make room for another, the longest idle first, by door.",
+                &["door"],
+            )?,
             actions: make.counters(
                 "actions_total",
                 "Actions by what was done and how it came out: holding, done, incomplete, or called off.",
@@ -135,6 +141,7 @@ impl Metrics {
         }
         for door in [DOOR_CONTROL, DOOR_METRICS] {
             metrics.refused.with_label_values(&[door]);
+            metrics.evicted.with_label_values(&[door]);
         }
         Ok(metrics)
     }
@@ -177,6 +184,11 @@ impl Metrics {
     /// Counts a connection that was closed at once.
     pub(super) fn refused(&self, door: &str) {
         self.refused.with_label_values(&[door]).inc();
+    }
+
+    /// Counts a connection that was closed to make room for another.
+    pub(super) fn evicted(&self, door: &str) {
+        self.evicted.with_label_values(&[door]).inc();
     }
 
     /// Counts what came of an action, once that is known.

@@ -13,6 +13,7 @@ use super::*;
 use crate::api::LaunchUpdate;
 use crate::config::Config;
 use crate::daemon::core::{Core, Facts};
+use crate::daemon::door::Sizes;
 use crate::daemon::set_aside::StateNotes;
 use crate::daemon::{chronicle, hands, historian, request};
 use crate::engine::effect::Effect;
@@ -111,7 +112,7 @@ impl Server {
         let origin = Arc::clone(history.origin());
         let facts = Facts { capabilities: capability::probe(), ..Facts::default() };
         let core = Core::new(Arc::new(config), Arc::clone(&metrics), history, facts);
-        let door = Door::new(Sizes::house(10, 1 << 20));
+        let door = Door::new(Sizes::house(10, 1 << 20), Sizes::DESK);
         tokio::task::spawn_local(own(core, inbox, told));
         tokio::spawn(async move { socket.serve(door, asker, metrics, origin).await });
         Self { dir, happens }
@@ -183,6 +184,8 @@ fn write_past(state_dir: &Path) {
             "processes": [{"pid": 5, "start_time": 6, "session": 1, "uid": 0, "name": "n", "memory_bytes": 3}]}),
         json!({"type": "oom", "pid": 5, "start_time": 6, "session": 1, "comm": "c"}),
         json!({"type": "action", "action": "adopt", "pids": [5], "session": null, "asked_by_uid": 0}),
+        json!({"type": "oom", "pid": 5, "start_time": 6, "session": 1, "comm": "c", "count": 240,
+            "first_at": "2026-01-02T00:00:00Z", "last_at": "2026-01-02T00:00:00Z"}),
         json!({"type": "daemon_stopped"}),
     ];
     // Not so long ago that it would be forgotten.

@@ -1,9 +1,9 @@
 //! `/v1/history` and `/v1/postmortem`: the history, read from its file for whoever asks. The task that owns the engine has no
 //! part in it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -17,14 +17,15 @@ use super::historian::Origin;
 use super::http::{Refusal, json};
 use super::journal::Feed;
 use super::lines::Lines;
+use super::readers::{CancelFlag, Readers};
 use super::since;
 use crate::engine::view::Viewer;
 use crate::history::{self, Found, ReadError, Selection, postmortem};
 
-/// Frames that wait for the client at most.
-const WAITING: usize = 2;
-/// A frame holds this much or one line more.
-const FRAME: usize = 8 * 1024;
+/// A page holds this much or one line more.
+const PAGE: usize = 16 * 1024;
+/// Lines that are looked at for a page at most: then it is another read's turn.
+const LINES: usize = 4_096;
 
 type Answer = Result<Response, Refusal>;
 
@@ -38,6 +39,7 @@ pub(super) struct HistoryQuery {
 /// `GET /v1/history`: one record a line, the oldest first.
 pub(super) async fn history(
     Extension(origin): Extension<Arc<Origin>>,
+    Extension(readers): Extension<Readers>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Answer {
@@ -47,43 +49,77 @@ pub(super) async fn history(
         .transpose()
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let selection = Selection { viewer, since, session };
-    let lines = blocking(move || history::open(&origin.state_dir)).await??;
-    let (frames, live) = mpsc::channel(WAITING);
-    // It ends with the file, or when the client has gone.
-    tokio::task::spawn_blocking(move || send(lines, &selection, &frames));
-    let body = Body::new(Lines::stream(Feed { backlog: VecDeque::new(), live }));
-    Ok(([("content-type", "application/x-ndjson")], body).into_response())
+    let first = move |cancelled: CancelFlag| {
+        let lines = history::open(&origin.state_dir)?;
+        Ok::<_, ReadError>(Book { lines, selection }.page(&cancelled))
+    };
+    let (page, book) = readers.enter(viewer).await?.run(first).await??;
+    let (pages, live) = mpsc::channel(1);
+    let feed = Feed { backlog: page.into_iter().collect(), live };
+    if let Some(book) = book {
+        tokio::spawn(read_on(book, readers, viewer, pages));
+    }
+    Ok(([("content-type", "application/x-ndjson")], Body::new(Lines::stream(feed))).into_response())
 }
 
-/// Reads, and sends what is to be shown, several lines at once.
-fn send(mut lines: history::Lines<std::fs::File>, selection: &Selection, frames: &mpsc::Sender<Bytes>) {
-    let mut frame = Vec::new();
+/// Reads page after page as the client takes them, until the end of the file, or the client has left. Between two pages
+/// nothing is held but the open file.
+async fn read_on(mut book: Book, readers: Readers, viewer: Viewer, pages: mpsc::Sender<Bytes>) {
     loop {
-        // Where nothing is to be shown, nothing is sent that would tell of it.
-        if frames.is_closed() {
-            return;
-        }
-        let found = match lines.next() {
-            Ok(Some(found)) => found,
-            Ok(None) => break,
-            Err(error) => {
-                tracing::warn!("reading the history ended early: {error}");
-                break;
-            }
+        let Ok(permit) = pages.reserve().await else { return };
+        let read = async { readers.turn(viewer).await?.run(move |cancelled| book.page(&cancelled)).await };
+        let (page, rest) = tokio::select! {
+            read = read => match read {
+                Ok(read) => read,
+                Err(_) => return,
+            },
+            () = pages.closed() => return,
         };
-        let Found::Record(json) = found else { continue };
-        let Some(shown) = selection.show(json) else { continue };
-        if !frame.is_empty() {
-            frame.push(b'\n');
+        if let Some(page) = page {
+            permit.send(page);
         }
-        frame.extend_from_slice(shown.as_bytes());
-        if frame.len() >= FRAME && frames.blocking_send(std::mem::take(&mut frame).into()).is_err() {
-            return;
+        match rest {
+            Some(rest) => book = rest,
+            None => return,
         }
     }
-    if !frame.is_empty() {
-        // The client may have left.
-        let _ = frames.blocking_send(frame.into());
+}
+
+/// A history that is being read.
+struct Book {
+    lines: history::Lines<std::fs::File>,
+    selection: Selection,
+}
+
+impl Book {
+    /// Several lines that are to be shown, if there are any, and what is left to be read.
+    fn page(mut self, cancelled: &AtomicBool) -> (Option<Bytes>, Option<Self>) {
+        let mut page = Vec::new();
+        let mut ended = false;
+        for _ in 0..LINES {
+            if page.len() >= PAGE || cancelled.load(Relaxed) {
+                break;
+            }
+            let found = match self.lines.next() {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    ended = true;
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!("reading the history ended early: {error}");
+                    ended = true;
+                    break;
+                }
+            };
+            let Found::Record(json) = found else { continue };
+            let Some(shown) = self.selection.show(json) else { continue };
+            if !page.is_empty() {
+                page.push(b'\n');
+            }
+            page.extend_from_slice(shown.as_bytes());
+        }
+        ((!page.is_empty()).then(|| page.into()), (!ended).then_some(self))
     }
 }
 
@@ -96,25 +132,24 @@ pub(super) struct PostmortemQuery {
 /// `GET /v1/postmortem`: the last minutes of a run of the daemon that has ended.
 pub(super) async fn postmortem(
     Extension(origin): Extension<Arc<Origin>>,
+    Extension(readers): Extension<Readers>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<PostmortemQuery>, QueryRejection>,
 ) -> Answer {
     let Query(PostmortemQuery { boot }) = query?;
     let (going_on, boot_id) = (Some(origin.run.clone()), origin.boot_id.clone());
     let question = postmortem::Question { viewer, boot, going_on, boot_id };
-    let told = blocking(move || postmortem::tell(|| history::open(&origin.state_dir), &question)).await?;
+    let tell = move |cancelled: CancelFlag| {
+        let open = || Ok(history::open(&origin.state_dir)?.until(Arc::clone(&cancelled)));
+        postmortem::tell(open, &question)
+    };
+    let told = readers.enter(viewer).await?.run(tell).await?;
     let told = told.map_err(|error| match error {
         postmortem::NoAnswer::None(_) => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
         postmortem::NoAnswer::Read(error) => error.into(),
         postmortem::NoAnswer::Io(_) => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     })?;
     Ok(json(&told))
-}
-
-/// Does what waits for the disk where nobody waits for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("reading the history: {error}")))
 }
 
 impl From<ReadError> for Refusal {

@@ -12,6 +12,11 @@
 //! So a daemon that is killed leaves a torn last line at most, and a disk that tears or garbles costs the lines that it
 //! garbled: every other one stands for itself. A person finds their way with `cut -c 10- | jq`.
 //!
+//! # Who may write how much
+//!
+//! A [`RepeatCounter`] stands before the file: events that repeat are counted, and each user and each session has a budget.
+//! When the file is too large, those who hold the most lose their oldest records, so no user displaces the records of another.
+//!
 //! # Why no database
 //!
 //! A few records a minute are appended, and seldom read, from end to end: nothing here asks for a tree of pages. The daemon has
@@ -28,10 +33,14 @@
 //! And SQLite is C, while the daemon builds with a Rust toolchain and nothing else, also for musl; fjall is a directory of
 //! files with threads of its own.
 
+mod budgets;
+mod compact;
+mod holdings;
 mod ids;
 pub mod line;
 pub mod postmortem;
 mod read;
+mod repeats;
 mod select;
 mod store;
 
@@ -40,6 +49,7 @@ mod tests;
 
 pub use ids::last_ids;
 pub use read::{Found, Head, Lines, ReadError, open};
+pub use repeats::{Counted, Occurrence, RepeatCounter, Urgency};
 pub use select::Selection;
 pub use store::{Limits, Repair, Store, StoreError};
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::read::{Found, Head, Lines, ReadError};
 use super::select::visible;
-use crate::api::{End, Finding, Growth, Host, HostTrend, Postmortem, ProcessMemory, SessionMemory};
+use crate::api::{End, Finding, Growth, Host, HostTrend, Postmortem, ProcessMemory, Repeats, SessionMemory};
 use crate::engine::view::Viewer;
 
 /// The minutes that are told of.
@@ -194,6 +194,10 @@ impl Scene {
         match kind {
             // What was found long before may be open still.
             "finding" => {
+                // Findings that were only counted have no end of their own.
+                if serde_json::from_str::<Repeats>(json).is_ok() {
+                    return;
+                }
                 let Ok(found) = serde_json::from_str::<Finding>(json) else { return };
                 if found.closed_at.is_some() && !within {
                     self.findings.remove(&found.id);

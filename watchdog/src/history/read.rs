@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
@@ -81,6 +83,8 @@ pub struct Lines<R> {
     line: Vec<u8>,
     /// Where the next line begins.
     offset: u64,
+    /// Set when what is read is no longer waited for.
+    cancelled: Arc<AtomicBool>,
 }
 
 /// The history of a state directory, for reading. The file may be appended to or replaced meanwhile: what is read is what
@@ -100,7 +104,12 @@ pub fn open(state_dir: &Path) -> Result<Lines<File>, ReadError> {
 impl<R: Read> Lines<R> {
     /// The lines behind the header; `None` when there is no such header.
     pub(super) fn new(reader: R) -> io::Result<Option<Self>> {
-        let mut lines = Self { reader: BufReader::with_capacity(BUFFER, reader), line: Vec::new(), offset: 0 };
+        let mut lines = Self {
+            reader: BufReader::with_capacity(BUFFER, reader),
+            line: Vec::new(),
+            offset: 0,
+            cancelled: Arc::default(),
+        };
         let mut header = vec![0; HEADER.len()];
         match lines.reader.read_exact(&mut header) {
             Ok(()) if header == HEADER => lines.offset = HEADER.len() as u64,
@@ -111,6 +120,12 @@ impl<R: Read> Lines<R> {
         Ok(Some(lines))
     }
 
+    /// The same lines; [`next`](Self::next) fails once the flag is set.
+    #[must_use]
+    pub fn until(self, cancelled: Arc<AtomicBool>) -> Self {
+        Self { cancelled, ..self }
+    }
+
     /// Where the next line begins, in bytes from the beginning of the file.
     pub(super) fn offset(&self) -> u64 {
         self.offset
@@ -119,9 +134,12 @@ impl<R: Read> Lines<R> {
     /// The next line; `None` at the end.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read, or reading was [cancelled](Self::until).
     #[expect(clippy::should_implement_trait, reason = "it lends what it found")]
     pub fn next(&mut self) -> io::Result<Option<Found<'_>>> {
+        if self.cancelled.load(Relaxed) {
+            return Err(io::Error::other("it is no longer waited for"));
+        }
         self.line.clear();
         let limit = LONGEST_READ as u64;
         let mut taken = (&mut self.reader).take(limit).read_until(b'\n', &mut self.line)? as u64;

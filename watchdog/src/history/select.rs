@@ -10,7 +10,7 @@ use crate::engine::id::Uid;
 use crate::engine::view::Viewer;
 
 /// What a record of a death tells of the dead process alone. The rest may name processes of other users.
-const OWN_DEATH: [&str; 20] = [
+const OWN_DEATH: [&str; 23] = [
     "at",
     "run",
     "owner_uid",
@@ -31,6 +31,9 @@ const OWN_DEATH: [&str; 20] = [
     "cause",
     "heap",
     "memory",
+    "count",
+    "first_at",
+    "last_at",
 ];
 
 /// What to choose by.

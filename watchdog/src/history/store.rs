@@ -1,13 +1,14 @@
 //! The file of a history, for the one daemon that writes it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::compact;
 use super::read::{Found, Head, Lines};
 use super::{FILE, HEADER, NEXT};
 use crate::lock_file::Lock;
@@ -15,12 +16,8 @@ use crate::trusted_file::{self, OpenError};
 
 /// The file may exceed its bounds by this part before it is copied: each record is so copied a few times at most.
 const SLACK: u32 = 8;
-/// What a copy leaves of a file that has become too large, in quarters.
-const KEPT_QUARTERS: u64 = 3;
 /// The type of the record that begins a run.
-const STARTED: &str = "daemon_started";
-/// What is written at a time by a copy.
-const BUFFER: usize = 32 * 1024;
+pub(super) const STARTED: &str = "daemon_started";
 
 /// How long and how much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,58 +181,20 @@ impl Store {
         StoreError::Full(self.dir.join(FILE))
     }
 
-    /// Lets go of what is too old, of the oldest of what is too much, and of damaged lines: copies the rest. A kill or an
-    /// error on the way leaves the file as it was.
+    /// Removes what is too old, what is too much, and damaged lines: copies the rest. Of what is too much, the oldest
+    /// records of the users and sessions that hold the most are removed. A kill or an error leaves the file as it was.
     ///
     /// # Errors
     /// When the copy cannot be written, for want of room above all.
     pub fn retire(&mut self, limits: &Limits, now: Timestamp) -> Result<(), StoreError> {
         let path = self.dir.join(NEXT);
-        let (file, len, oldest) = self.copy(&path, limits, now).map_err(|source| {
+        let (file, len, oldest) = compact::copy(&self.file, self.len, &path, limits, now).map_err(|source| {
             let _ = fs::remove_file(&path);
             StoreError::Io { doing: "copy the history to", path: path.clone(), source }
         })?;
         fs::rename(&path, self.dir.join(FILE)).map_err(|source| failed("replace", &self.dir, source))?;
         (self.file, self.len, self.oldest, self.ragged) = (file, len, oldest, false);
         sync_dir(&self.dir).map_err(|source| failed("replace", &self.dir, source))
-    }
-
-    fn copy(&self, path: &Path, limits: &Limits, now: Timestamp) -> io::Result<(File, u64, Option<Timestamp>)> {
-        let skip = match self.len > limits.max_bytes {
-            true => (self.len + HEADER.len() as u64).saturating_sub(limits.max_bytes / 4 * KEPT_QUARTERS),
-            false => 0,
-        };
-        let cutoff = now.checked_sub(signed(limits.retention)).unwrap_or(Timestamp::MIN);
-        let mut source = Lines::new(Slice { file: &self.file, at: 0, end: self.len })?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first line is gone"))?;
-        let target = trusted_file::create(path)?;
-        let mut copy = Copy { to: BufWriter::with_capacity(BUFFER, target), len: 0, oldest: None };
-        copy.write(HEADER)?;
-        // A run that goes on is still named by its beginning, which is the only record that tells the boot.
-        let mut beginning: Option<(String, String)> = None;
-        loop {
-            let begins_at = source.offset();
-            let Some(found) = source.next()? else { break };
-            let Found::Record(json) = found else { continue };
-            let Some(head) = Head::of(json) else { continue };
-            if begins_at >= skip && head.at >= cutoff {
-                if let Some((run, beginning)) = beginning.take()
-                    && run == head.run
-                {
-                    copy.record(&beginning)?;
-                }
-                copy.oldest = copy.oldest.or(Some(head.at));
-                copy.record(json)?;
-            } else if head.kind == STARTED {
-                beginning = Some((head.run.into_owned(), json.to_owned()));
-            }
-        }
-        if let Some((_, beginning)) = beginning {
-            copy.record(&beginning)?;
-        }
-        let file = copy.to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        Ok((file, copy.len, copy.oldest))
     }
 
     /// Cuts off what a failed write has left.
@@ -245,23 +204,6 @@ impl Store {
             self.ragged = false;
         }
         Ok(())
-    }
-}
-
-struct Copy {
-    to: BufWriter<File>,
-    len: u64,
-    oldest: Option<Timestamp>,
-}
-
-impl Copy {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.len += bytes.len() as u64;
-        self.to.write_all(bytes)
-    }
-
-    fn record(&mut self, json: &str) -> io::Result<()> {
-        self.write(&super::line::of_json(json))
     }
 }
 
@@ -313,10 +255,10 @@ fn survey(file: &File) -> io::Result<Survey> {
 }
 
 /// A part of a file, read without moving the place at which it is written.
-struct Slice<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
+pub(super) struct Slice<'a> {
+    pub(super) file: &'a File,
+    pub(super) at: u64,
+    pub(super) end: u64,
 }
 
 impl Read for Slice<'_> {
@@ -361,6 +303,6 @@ fn failed(doing: &'static str, dir: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: dir.join(FILE), source }
 }
 
-fn signed(span: Duration) -> SignedDuration {
+pub(super) fn signed(span: Duration) -> SignedDuration {
     SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX)
 }

@@ -19,7 +19,7 @@ const NOT_IN_GUESTS: &[(&[&str], &str)] = &[
         "they start no daemon, and load no program into the kernel",
     ),
     (
-        &["contract", "daemon", "history", "hostile_clients", "recording", "users"],
+        &["contract", "daemon", "floods", "history", "hostile_clients", "recording", "users"],
         "they are about sockets, files and HTTP",
     ),
     (
