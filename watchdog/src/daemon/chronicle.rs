@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::historian::Historian;
 use super::largest::LargestHolders;
 use crate::api::{
-    ActionRecord, DeathFacts, FindingRecord, HistoryState, Host, HostRecord, OomRecord, Past, ProcessKind, Receipt,
-    Relation, Repeats, SetAside, Severity, Subject,
+    ActionRecord, DeathFacts, FindingRecord, HistoryState, Host, OomRecord, Past, ProcessKind, Receipt, Relation,
+    Repeats, SetAside, Severity, Subject,
 };
 use crate::config::Config;
 use crate::engine::Engine;
