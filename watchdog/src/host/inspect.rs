@@ -18,7 +18,7 @@ const HUP: u32 = 1;
 /// What can be said for and against keeping the process; `None` when it is gone. `peers` are the processes that are
 /// searched for the other end of its stdin: those of its session, say.
 ///
-/// Costs about 50 µs and 2 µs for each descriptor of the process (4,096 at most); when it has a socket, the tables of
+/// Costs about 100 µs and 2 µs for each descriptor of the process (4,096 at most); when it has a socket, the tables of
 /// listening sockets of its network namespace besides; when its stdin is a pipe or a socket, 2 µs for each descriptor of
 /// each peer.
 ///
