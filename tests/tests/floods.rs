@@ -138,7 +138,9 @@ fn two_hogs_lock_no_user_out() {
                 as_user(uid, hog)
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
+        // The connections that came before are let in before: on a busy machine that takes a while.
+        let root = poll(seconds(10.0), || get(&socket, "/v1/status").ok().filter(|answer| answer.status == 200));
+        assert!(root.is_some(), "{}", daemon.log());
         for uid in [THIRD, 0, NOBODY] {
             let socket = socket.clone();
             let began = Instant::now();

@@ -86,6 +86,8 @@ struct Streak {
     first: BootTime,
     last: BootTime,
     peak_bytes: u64,
+    /// The longest that the next period may be.
+    longest: Duration,
     period: Duration,
     due: BootTime,
     what: Past,
@@ -93,8 +95,8 @@ struct Streak {
 
 impl Streak {
     fn new(now: BootTime, what: Past) -> Self {
-        let (period, due) = (FIRST_PERIOD, now.plus(FIRST_PERIOD));
-        Self { count: 0, first: now, last: now, peak_bytes: 0, period, due, what }
+        let (longest, period, due) = (LONGEST_PERIOD, FIRST_PERIOD, now.plus(FIRST_PERIOD));
+        Self { count: 0, first: now, last: now, peak_bytes: 0, longest, period, due, what }
     }
 
     fn add(&mut self, occurrence: &Occurrence<'_>) {
@@ -168,11 +170,12 @@ impl RepeatCounter {
         self.budgets.spend(now, owner, session, size_of(what), Part::Overdraft);
     }
 
-    /// A session has ended: what was counted for it is due soon.
+    /// A session has ended: what was counted for it is due soon, and so are deaths that are judged later.
     pub fn session_ended(&mut self, now: BootTime, ended: u64) {
         let soon = now.plus(AFTER_SESSION);
         for (_, streak) in self.streaks.iter_mut().filter(|(key, _)| key.session == Some(ended)) {
             streak.due = streak.due.min(soon);
+            (streak.longest, streak.period) = (AFTER_SESSION, AFTER_SESSION);
         }
     }
 
@@ -184,8 +187,8 @@ impl RepeatCounter {
                 return true;
             }
             let counted = streak.close(key.owner);
-            let goes_on = key.urgency == Urgency::Everyday && (counted.is_some() || streak.period < LONGEST_PERIOD);
-            streak.period = (streak.period * 2).min(LONGEST_PERIOD);
+            let goes_on = key.urgency == Urgency::Everyday && (counted.is_some() || streak.period < streak.longest);
+            streak.period = (streak.period * 2).min(streak.longest);
             streak.due = now.plus(streak.period);
             due.extend(counted);
             goes_on

@@ -116,7 +116,13 @@ fn ended_session_has_its_counts_soon() {
         counter.take(occurrence.at, &occurrence, || death(5, 7, "sleep", 1));
     }
     counter.session_ended(at(3.0), 5);
-    assert_eq!(counter.due(at(6.0)).iter().map(|counted| counted.count).collect::<Vec<_>>(), [2]);
+    let counts = |counted: Vec<Counted>| counted.iter().map(|counted| counted.count).collect::<Vec<_>>();
+    assert_eq!(counts(counter.due(at(6.0))), [2]);
+    let late = occurrence(at(3.0), 1, 5, "sleep killed", Urgency::Everyday);
+    assert!(counter.take(at(7.0), &late, || death(5, 7, "sleep", 1)).is_none());
+    assert_eq!(counts(counter.due(at(9.0))), [1], "a death that was judged late");
+    assert!(counter.due(at(12.0)).is_empty());
+    assert!(counter.streaks.is_empty());
 }
 
 #[test]
