@@ -34,7 +34,7 @@ const NOT_IN_GUESTS: &[(&[&str], &str)] = &[
 const ON_ONE_KERNEL: &[&str] = &["act", "act_written_down", "reap", "small_machine", "throttle"];
 
 /// The kernel that [`ON_ONE_KERNEL`] is about, and the guests without LSM programs and with systemd.
-pub(super) const ONE_KERNEL: Kernel = Kernel::V6_12;
+pub(crate) const ONE_KERNEL: Kernel = Kernel::V6_12;
 
 /// Of the library's unit tests, those that talk to the kernel: what their names contain, any of it. The others test the same
 /// thing on every kernel.
