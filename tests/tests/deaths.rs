@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use watchdog_tests::{Cgroup, Daemon, MIB, NOBODY, ProcessId, Stage, as_user, get, in_guest, limit, seconds};
+use serde_json::Value;
+use watchdog_tests::{Cgroup, Daemon, MIB, NOBODY, ProcessId, Stage, as_user, get, in_guest, limit, poll, seconds};
 
 fn helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId) {
     let mut stage = Stage::new();
@@ -12,6 +13,13 @@ fn helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId) {
     let helper = stage.reported("helper");
     daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
     (stage, daemon, agent, helper)
+}
+
+/// The death of a process that the OOM killer took, with what the host shows of it a moment later, where it shows that.
+fn oom_death(daemon: &Daemon, process: ProcessId, within: Duration) -> Value {
+    let death = daemon.death(process.pid, within);
+    let looked_into = || Some(daemon.death(process.pid, within)).filter(|death| death["oom"]["holders"][0].is_object());
+    poll(seconds(5.0), looked_into).unwrap_or(death)
 }
 
 #[test]
@@ -113,10 +121,7 @@ fn a_victim_of_a_cgroups_limit_names_the_cgroup_and_the_tree_that_filled_it() {
     let hog = stage.reported("hog");
     let session = daemon.eventually(seconds(2.0), "the hog", |look| look.session_with(hog).map(|session| session.id));
 
-    let _ = daemon.death(hog.pid, limit(Duration::from_secs(40)));
-    // What the host could see of it takes a moment more.
-    std::thread::sleep(seconds(0.5));
-    let death = daemon.death(hog.pid, seconds(5.0));
+    let death = oom_death(&daemon, hog, limit(Duration::from_secs(40)));
     assert_eq!((&death["cause"], &death["signal"]), (&"oom".into(), &9.into()), "{death:#}");
     assert!(daemon.events().iter().any(|event| event.kind == "oom" && event.pid == Some(hog.pid)));
     let oom = &death["oom"];
@@ -167,9 +172,7 @@ fn a_victim_of_the_hosts_lack_of_memory_names_the_session_that_took_it() {
 
     stage.mark("go");
 
-    let _ = daemon.death(hog.pid, limit(Duration::from_secs(60)));
-    std::thread::sleep(seconds(0.5));
-    let death = daemon.death(hog.pid, seconds(5.0));
+    let death = oom_death(&daemon, hog, limit(Duration::from_secs(60)));
     assert_eq!(death["cause"], "oom", "{death:#}");
     let oom = &death["oom"];
     assert_eq!((&oom["scope"], &oom["scope_is"]), (&"global".into(), &"told".into()), "{death:#}");

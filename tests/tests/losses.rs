@@ -47,7 +47,6 @@ fn after_a_storm_of_forks_the_table_is_that_of_proc() {
     let daemon = Daemon::watching(&stage);
 
     stage.agent(&format!("{STORM} {STORM} hold"));
-    std::thread::sleep(Duration::from_secs(5));
     stage.all_reported("over", 2);
 
     let count = table_equals_proc(&daemon, &stage, seconds(5.0));
@@ -65,7 +64,6 @@ fn losses_are_counted_and_repaired() {
     let storms = format!("{STORM} ").repeat(if in_guest() { 1 } else { 2 });
     stage.agent(&format!("{storms} hold"));
     let storms = if in_guest() { 1 } else { 2 };
-    std::thread::sleep(Duration::from_secs(5));
     stage.all_reported("over", storms);
     daemon.send(Signal::CONT);
 

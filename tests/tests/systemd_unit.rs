@@ -229,6 +229,8 @@ fn a_session_of_another_user_gets_its_cgroup_with_its_limits() {
     stage.reported("helper");
     let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", agent.pid)).expect("a cgroup");
     let directory = Path::new("/sys/fs/cgroup").join(cgroup.trim().trim_start_matches("0::/"));
+    let mode = std::fs::metadata(&directory).expect("the cgroup").mode();
+    assert_eq!(mode & 0o777, 0o755, "every user may read it");
     let limit = std::fs::read_to_string(directory.join("memory.max")).expect("a limit");
     assert_eq!(limit.trim(), (128 * MIB).to_string(), "{}\n{}", directory.display(), installed.log());
     let file = format!("/proc/{}/oom_score_adj", agent.pid);

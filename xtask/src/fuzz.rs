@@ -21,6 +21,9 @@ pub(crate) struct Options {
     /// How long each target runs.
     #[arg(long, value_name = "N", default_value_t = 20)]
     seconds: u64,
+    /// Build the targets, and run none.
+    #[arg(long)]
+    build_only: bool,
 }
 
 /// What libFuzzer is told by (SanitizerCoverage in LLVM's documentation), and checks that a release build leaves out.
@@ -44,8 +47,11 @@ const SHOWN: usize = 60;
 ///
 /// # Errors
 /// When they cannot be built or run, or one of them found something.
-pub(crate) fn run(Options { target, seconds }: &Options) -> Result<ExitCode> {
+pub(crate) fn run(Options { target, seconds, build_only }: &Options) -> Result<ExitCode> {
     let targets = build(target.as_deref())?;
+    if *build_only {
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut failed = Vec::new();
     for target in &targets {
         if !fuzz(target, *seconds)? {

@@ -28,7 +28,13 @@ pub(crate) struct Options {
 /// When cargo cannot be run or does not build.
 pub(crate) fn run(Options { arguments }: &Options) -> Result<ExitCode> {
     // `cargo test` builds a program for the tests of its own package only; the end-to-end tests start those of another.
-    let programs = executables(cargo().args(["build", "--workspace", "--bins"]))?;
+    let mut build = cargo();
+    build.args(["build", "--workspace", "--bins"]);
+    if arguments.is_empty() {
+        // Together: tests enable other features of the dependencies, and a build of the programs alone would compile all twice.
+        build.arg("--tests");
+    }
+    let programs = executables(&mut build)?;
     let programs = programs.iter().find(|built| built.kind == Kind::Program).and_then(|built| built.path.parent());
     let programs = programs.context("cargo built no program")?;
 

@@ -11,8 +11,12 @@ pub(crate) mod suite;
 mod systemd;
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -35,6 +39,9 @@ pub(crate) struct Options {
     /// Keep the root file system and the initramfs, and print how to boot it again.
     #[arg(long)]
     keep: bool,
+    /// Fetch the kernels and build the tests, and boot no guest.
+    #[arg(long)]
+    build_only: bool,
     /// How long a guest may take, in seconds.
     #[arg(long, default_value = "2400")]
     timeout: u64,
@@ -47,7 +54,7 @@ pub(crate) struct Options {
 /// # Errors
 /// When something that the guests need is missing. A guest that fails is not an error but a failed test.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let Options { kernels, boots, keep, timeout, filter } = options;
+    let Options { kernels, boots, keep, build_only, timeout, filter } = options;
     ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
     let started = Instant::now();
     let kernels = if kernels.is_empty() { Kernel::value_variants() } else { kernels.as_slice() };
@@ -62,8 +69,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let images: Vec<PathBuf> = kernels.iter().map(|kernel| kernel.image(&work)).collect::<Result<_>>()?;
     let suite = suite::build(&work.join("build"), boots, filter.as_deref())?;
     println!("{} test binaries for the guests, ready after {:.0?}", suite.tests.len(), started.elapsed());
+    if *build_only {
+        return Ok(ExitCode::SUCCESS);
+    }
 
-    let guests: Vec<Guest> = kernels
+    let mut guests: Vec<Guest> = kernels
         .iter()
         .zip(images)
         .flat_map(|(kernel, image)| boots.iter().map(move |boot| (*kernel, image.clone(), *boot)))
@@ -77,6 +87,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         })
         .collect();
     ensure!(!guests.is_empty(), "no guest has anything to run");
+    // The longest first: those that run everything, and of these the kernel that runs most.
+    guests.sort_by_key(|guest| (guest.boot != Boot::WithLsm, guest.kernel != suite::ONE_KERNEL));
     let plain = guests.iter().map(|guest| (guest.kernel, guest.boot)).filter(|(_, boot)| *boot != Boot::Systemd);
     let plain: Vec<(Kernel, Boot)> = plain.collect();
     let roots: BTreeMap<&str, Boot> = guests.iter().map(|guest| (root_of(guest.boot), guest.boot)).collect();
@@ -87,15 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             Boot::Systemd => systemd::write(&suite, &work, &root, &image)?,
         }
     }
-    // Guests of two processors, most of whose time one of each is idle: two cores are well used by two at once, and the
-    // others, which have few tests, are soon done.
-    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-        let running: Vec<_> = guests.iter().map(|guest| scope.spawn(|| guest.run(|_| {}))).collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let outcomes = run_all(&guests);
 
     let mut sum = Totals::default();
     for (guest, outcome) in guests.iter().zip(outcomes) {
@@ -116,6 +120,27 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Totals { passed, failed, .. } = sum;
     println!("guests: {passed} passed, {failed} failed in {} guests in {:.0?}", guests.len(), started.elapsed());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the guests, as many at a time as there are processors: the two of a guest take turns on one of the host's.
+fn run_all(guests: &[Guest]) -> Vec<Result<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(guest) = guests.get(at) else { return done };
+            done.push((at, guest.run(|_| {})));
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut outcomes: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors.min(guests.len())).map(|_| scope.spawn(work)).collect();
+        let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        workers.into_iter().flat_map(join).collect()
+    });
+    outcomes.sort_by_key(|(at, _)| *at);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// The root file system of guests that are booted so: its directory, and with another ending its initramfs.

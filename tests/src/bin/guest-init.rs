@@ -67,13 +67,26 @@ fn run() -> Result<Verdict> {
     for line in &plan {
         let test = Test::parse(line)?;
         println!("guest: running {line}");
+        let before = clocks()?;
         if let Err(error) = test.run(&environment) {
             println!("guest: {}: {error:#}", test.name);
             failed.push(format!("{} ({error:#})", test.name));
         }
+        let (took, idle) = (clocks()?.0 - before.0, clocks()?.1 - before.1);
+        println!("guest: {} took {took:.0} s, in which processors were idle for {idle:.0} s", test.name);
         end_everything_else()?;
     }
     Ok(Verdict { binaries: plan.len(), failed })
+}
+
+/// Seconds since boot, and those that processors were idle, summed over them.
+fn clocks() -> Result<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/uptime").context("reading /proc/uptime")?;
+    let mut seconds = text.split_whitespace().map(str::parse::<f64>);
+    match (seconds.next(), seconds.next()) {
+        (Some(Ok(up)), Some(Ok(idle))) => Ok((up, idle)),
+        _ => bail!("/proc/uptime is {text:?}"),
+    }
 }
 
 fn read_lines(path: &str) -> Result<Vec<String>> {

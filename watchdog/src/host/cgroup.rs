@@ -5,8 +5,9 @@
 //! cgroup limits memory stays where it is, since its session would leave that limit, which it shares with others; a limit on
 //! tasks is copied.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::error::HostError;
@@ -136,11 +137,12 @@ impl SessionCgroups {
     fn fill(&self, path: &str, root: ProcessId, limits: Limits) -> Result<bool, HostError> {
         let Some(dir) = self.cgroups.dir(path) else { return Ok(false) };
         match fs::create_dir(&dir) {
+            // Every user may read what a cgroup takes, also where the daemon has a strict umask.
+            Ok(()) => fs::set_permissions(&dir, Permissions::from_mode(0o755))
+                .map_err(|error| HostError::io("set the permissions of", dir.clone(), error))?,
             // Left by a daemon that was killed before it moved the root.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(HostError::io("make", dir, error));
-            }
-            _ => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(HostError::io("make", dir, error)),
         }
         let amounts = [("memory.max", limits.max), ("memory.high", limits.high), ("pids.max", limits.pids)];
         for (file, amount) in amounts {

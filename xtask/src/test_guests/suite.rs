@@ -34,7 +34,7 @@ const NOT_IN_GUESTS: &[(&[&str], &str)] = &[
 const ON_ONE_KERNEL: &[&str] = &["act", "act_written_down", "reap", "small_machine", "throttle"];
 
 /// The kernel that [`ON_ONE_KERNEL`] is about, and the guests without LSM programs and with systemd.
-pub(super) const ONE_KERNEL: Kernel = Kernel::V6_12;
+pub(crate) const ONE_KERNEL: Kernel = Kernel::V6_12;
 
 /// Of the library's unit tests, those that talk to the kernel: what their names contain, any of it. The others test the same
 /// thing on every kernel.
@@ -146,9 +146,10 @@ pub(crate) fn programs(target: &Path) -> Result<Vec<Executable>> {
 /// # Errors
 /// When cargo fails.
 pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Result<Suite> {
-    let programs = programs(target)?;
-    let one: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &[] };
-    let built = cargo_static(target, &[&["test", "--no-run"], one].concat())?;
+    let tests: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &["--tests"] };
+    // Together: tests enable other features of the dependencies, and a build of the programs alone would compile all twice.
+    let built = cargo_static(target, &[&["build", "--bins"], tests].concat())?;
+    let (programs, built): (Vec<_>, Vec<_>) = built.into_iter().partition(|it| it.kind == Kind::Program);
     let mut tests = Vec::new();
     for executable in built {
         tests.extend(select(executable, filter, list)?);
