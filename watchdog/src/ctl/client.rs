@@ -137,7 +137,7 @@ impl Client {
         let until = Instant::now() + longest;
         loop {
             match self.exchange_once(method.clone(), path, body.clone()).await {
-                Err(Failure::Starting(_)) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                Err(Failure::Busy { starting: true, .. }) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
                 done => return done,
             }
         }
@@ -203,17 +203,16 @@ impl Client {
     }
 
     fn refusal(&self, request: &str, status: StatusCode, body: &[u8]) -> Failure {
-        let reason = match serde_json::from_slice::<Problem>(body) {
-            Ok(Problem { error, starting: true }) => return Failure::Starting(error),
-            Ok(problem) => problem.error,
-            Err(_) => format!("the daemon answered {request} with {status} and gave no reason; its log may"),
-        };
+        let Problem { error: reason, starting } = serde_json::from_slice(body).unwrap_or_else(|_| {
+            let error = format!("the daemon answered {request} with {status} and gave no reason; its log may");
+            Problem { error, starting: false }
+        });
         match status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::NOT_FOUND => Failure::Unknown(reason),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok() }
+                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok(), starting }
             }
             _ => Failure::No(reason),
         }
