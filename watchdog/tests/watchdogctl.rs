@@ -46,6 +46,20 @@ fn text_into_a_pipe_has_no_colours() {
 }
 
 #[test]
+fn starting_daemon_is_asked_again() {
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    let server = Server::start(move |_, stream| {
+        let early = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+        let starting = http("503 Service Unavailable", r#"{"error":"it is starting","starting":true}"#);
+        let answer = if early { starting } else { http("200 OK", STATUS) };
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let (code, out, err) = run(&server.socket(), &["status", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("\"pid\":812"), "{out}");
+}
+
+#[test]
 fn the_socket_is_also_taken_from_the_environment() {
     let server = Server::raw(http("200 OK", STATUS));
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchdogctl"));

@@ -22,9 +22,8 @@ use crate::api::Problem;
 
 /// How long the daemon may take for a whole answer, and for the beginning of a stream.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a daemon is waited for that is starting, and the pause between two requests.
-const STARTING: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(200);
+/// Pause between two requests to a daemon that is starting.
+const STARTING_PAUSE: Duration = Duration::from_millis(200);
 /// How long a daemon is asked again that says when it will be less busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 /// No answer is larger: ten thousand processes with all their arguments are about 20 MB.
@@ -127,24 +126,7 @@ impl Client {
         Ok(Lines { client: self.clone(), request, body, pending: BytesMut::new(), searched: 0 })
     }
 
-    /// Asks again while the daemon is starting, for a bounded time.
     async fn exchange<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Answer<T>, Failure> {
-        let longest = if self.patience < PATIENCE { self.patience } else { STARTING };
-        let until = Instant::now() + longest;
-        loop {
-            match self.exchange_once(method.clone(), path, body.clone()).await {
-                Err(Failure::Starting(_)) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn exchange_once<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -217,8 +199,8 @@ impl Client {
         let status = answer.status();
         let after = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
         match self.read(request, answer).await.map(|body| self.refusal(request, status, &body)) {
-            Ok(Failure::Busy { why, refused, .. }) => {
-                Failure::Busy { why, refused, retry_after: after.map(Duration::from_secs) }
+            Ok(Failure::Busy { why, refused, retry_after }) => {
+                Failure::Busy { why, refused, retry_after: after.map(Duration::from_secs).or(retry_after) }
             }
             Ok(failure) | Err(failure) => failure,
         }
@@ -230,17 +212,17 @@ impl Client {
     }
 
     fn refusal(&self, request: &str, status: StatusCode, body: &[u8]) -> Failure {
-        let reason = match serde_json::from_slice::<Problem>(body) {
-            Ok(Problem { error, starting: true }) => return Failure::Starting(error),
-            Ok(problem) => problem.error,
-            Err(_) => format!("the daemon answered {request} with {status} and gave no reason; its log may"),
-        };
+        let Problem { error: reason, starting } = serde_json::from_slice(body).unwrap_or_else(|_| {
+            let error = format!("the daemon answered {request} with {status} and gave no reason; its log may");
+            Problem { error, starting: false }
+        });
         match status {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Failure::Forbidden(reason),
             StatusCode::BAD_REQUEST => Failure::Usage(reason),
             StatusCode::NOT_FOUND => Failure::Unknown(reason),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok(), retry_after: None }
+                let retry_after = starting.then_some(STARTING_PAUSE);
+                Failure::Busy { why: reason, refused: serde_json::from_slice(body).ok(), retry_after }
             }
             _ => Failure::No(reason),
         }

@@ -46,9 +46,6 @@ pub(crate) enum Failure {
         /// It took the request, and went away before its answer was complete.
         was_there: bool,
     },
-    /// The daemon has not built its process table yet.
-    #[error("{0}")]
-    Starting(String),
     /// The daemon is busy: the same request may succeed later.
     #[error("refused for now: {why}\nTry again later.")]
     Busy {
@@ -81,7 +78,7 @@ impl Failure {
             Self::No(_) | Self::Unknown(_) | Self::Answer { .. } | Self::Output(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } => 69,
-            Self::Busy { .. } | Self::Starting(_) => 75,
+            Self::Busy { .. } => 75,
             Self::Forbidden(_) => 77,
             Self::NotExecutable(_) => 126,
             Self::NotFound(_) => 127,
