@@ -43,7 +43,12 @@ impl Remembered {
             GateRecord::Adopted(process) => drop(self.adopted.insert(process)),
             GateRecord::Unadopted(process) => drop(self.adopted.remove(&process)),
             GateRecord::Launched(process, launcher) => drop(self.launched.insert(process, launcher)),
-            GateRecord::Queued { .. } | GateRecord::Left(_) | GateRecord::Granted(_) | GateRecord::Ended(_) => {}
+            GateRecord::Queued { .. }
+            | GateRecord::HeldBack { .. }
+            | GateRecord::Left(_)
+            | GateRecord::Granted(_)
+            | GateRecord::Matched { .. }
+            | GateRecord::Ended(_) => {}
         }
     }
 }
