@@ -10,7 +10,7 @@ mod lineage;
 mod offsets;
 mod record;
 
-pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, Recount};
+pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
 pub use lineage::{Lineage, LineageFlags, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};
 pub use record::{
