@@ -292,6 +292,76 @@ fn an_agent_past_the_gate_is_told_and_where_that_is_denied_does_not_run() {
     stage.reported("gated");
 }
 
+/// What a shell command in the stage's directory ends with.
+fn shell(stage: &mut Stage, command: &str) -> String {
+    let (directory, status) = (stage.directory().to_owned(), stage.directory().join("status"));
+    drop(std::fs::remove_file(&status));
+    let script = format!("cd {} && ( {command} ); echo $? > status", directory.display());
+    stage.execute(vec!["/bin/sh".to_owned(), "-c".to_owned(), script]);
+    let read = || std::fs::read_to_string(&status).ok().filter(|text| text.ends_with('\n'));
+    let ended = poll(limit(Duration::from_secs(5)), read);
+    ended.unwrap_or_else(|| panic!("{command} still runs\n{}", stage.log())).trim().to_owned()
+}
+
+/// Makes an installed program a file of its own: the fixture is linked, and other tests execute it.
+fn make_own(stage: &mut Stage, name: &str) {
+    assert_eq!(shell(stage, &format!("cp {name} own && mv -f own {name}")), "0");
+}
+
+/// Ways to execute the file with this name, beside its path.
+fn disguises(name: &str) -> [(&'static str, String); 5] {
+    [
+        ("a relative path", format!("./{name} exit")),
+        ("a symbolic link", format!("ln -s {name} link && ./link exit")),
+        ("a link to a link", "ln -s link further && ./further exit".to_owned()),
+        ("a descriptor", format!("exec 3< {name} && /proc/self/fd/3 exit")),
+        ("a hard link", format!("ln {name} hard && ./hard exit")),
+    ]
+}
+
+#[test]
+fn denied_file_is_denied_however_executed() {
+    let mut stage = Stage::new();
+    // Many programs are called so: the file is denied, and the name is not.
+    stage.install("run");
+    make_own(&mut stage, "run");
+    let path = stage.directory().join("run");
+    let profile = format!("[[profile]]\nname = \"denied\"\nexe = [\"{}\"]\nungated = \"deny\"\n", path.display());
+    let daemon = Daemon::configured(&stage, &profile);
+    let expected = if lsm(&daemon) { "126" } else { "137" };
+    let denied = poll(seconds(10.0), || (shell(&mut stage, "./run exit") == expected).then_some(()));
+    assert!(denied.is_some(), "{}", daemon.log());
+    for (how, command) in disguises("run") {
+        assert_eq!(shell(&mut stage, &command), expected, "through {how}\n{}", daemon.log());
+    }
+    // What only has the same content, or the same name, is another file.
+    assert_eq!(shell(&mut stage, "cp run copy && ./copy exit"), "0");
+    assert_eq!(shell(&mut stage, "mkdir other && cp run other/run && ./other/run exit"), "0");
+    if !in_guest() {
+        // The file systems of a guest do not tell the generation of an inode.
+        assert_eq!(shell(&mut stage, "mv run moved && ./moved exit"), expected);
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!(shell(&mut stage, "./moved exit"), expected, "{}", daemon.log());
+    }
+}
+
+#[test]
+fn denied_name_is_that_of_the_file() {
+    let mut stage = Stage::new();
+    let name = stage.agent_name().to_owned();
+    make_own(&mut stage, &name);
+    let daemon = Daemon::configured(&stage, "[gate]\nungated = \"deny\"\n");
+    let expected = if lsm(&daemon) { "126" } else { "137" };
+    for (how, command) in disguises(&name).into_iter().take(4) {
+        assert_eq!(shell(&mut stage, &command), expected, "through {how}\n{}", daemon.log());
+    }
+    if !in_guest() {
+        let (how, command) = &disguises(&name)[4];
+        assert_eq!(shell(&mut stage, command), expected, "through {how}\n{}", daemon.log());
+        assert_eq!(shell(&mut stage, &format!("mv {name} moved && ./moved exit")), expected, "{}", daemon.log());
+    }
+}
+
 fn path_of_agent(stage: &Stage) -> String {
     stage.directory().join(stage.agent_name()).display().to_string()
 }

@@ -45,6 +45,19 @@ pub struct Recount {
     pub reserved: u32,
 }
 
+/// A file of this host, whatever it is called.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::FromBytes, zerocopy::Immutable))]
+pub struct FileId {
+    /// Its inode's number.
+    pub inode: u64,
+    /// The device of its file system, as the kernel numbers it: `super_block.s_dev`.
+    pub device: u32,
+    /// Of an inode that is used again, the next; 0 where that is not known.
+    pub generation: u32,
+}
+
 /// A fork was refused, since as many processes of the session live as may. At most one a second is told of a session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

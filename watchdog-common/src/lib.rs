@@ -11,7 +11,7 @@ mod offsets;
 mod preempt;
 mod record;
 
-pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, Recount};
+pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
 pub use lineage::{Lineage, LineageFlags, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};
 pub use preempt::{PREEMPT_DISABLE, PREEMPT_ENABLE};

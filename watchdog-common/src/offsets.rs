@@ -61,6 +61,24 @@ pub struct Offsets {
     pub mm_rss_stride: u32,
     /// `linux_binprm.filename`, a pointer.
     pub bprm_filename: u32,
+    /// `linux_binprm.file`, a pointer: what is executed, of a script the script until its interpreter has taken its place.
+    pub bprm_file: u32,
+    /// `file.f_path.dentry`, a pointer.
+    pub file_dentry: u32,
+    /// `file.f_inode`, a pointer.
+    pub file_inode: u32,
+    /// `dentry.d_name.name`, a pointer.
+    pub dentry_name: u32,
+    /// `inode.i_ino`.
+    pub inode_ino: u32,
+    /// `inode.i_generation`.
+    pub inode_generation: u32,
+    /// `inode.i_nlink`.
+    pub inode_nlink: u32,
+    /// `inode.i_sb`, a pointer.
+    pub inode_sb: u32,
+    /// `super_block.s_dev`.
+    pub super_dev: u32,
     /// `kernel_siginfo.si_code`.
     pub siginfo_code: u32,
 }
@@ -93,6 +111,15 @@ impl Offsets {
         mm_rss_stat: ABSENT,
         mm_rss_stride: ABSENT,
         bprm_filename: ABSENT,
+        bprm_file: ABSENT,
+        file_dentry: ABSENT,
+        file_inode: ABSENT,
+        dentry_name: ABSENT,
+        inode_ino: ABSENT,
+        inode_generation: ABSENT,
+        inode_nlink: ABSENT,
+        inode_sb: ABSENT,
+        super_dev: ABSENT,
         siginfo_code: ABSENT,
     };
 }
@@ -108,5 +135,5 @@ pub struct Settings {
     pub max_processes: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 104);
+const _: () = assert!(size_of::<Offsets>() == 140);
 const _: () = assert!(size_of::<Settings>() == 8);

@@ -8,15 +8,15 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated::bpf_send_signal, macros::lsm, programs::LsmContext};
 use watchdog_common::{
-    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, ForkDeniedRecord, Gated, Lineage, LineageFlags, RecordKind, Tracked,
-    name_hash_step, same_start,
+    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Lineage, LineageFlags, RecordKind,
+    Tracked, name_hash_step, same_start,
 };
 
 use crate::{
     atomic, emit,
     iter::TaskIterator,
     lifecycle::tracked,
-    maps::{DENIED, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, TRACKED},
+    maps::{DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, SEEN_DENIED, TRACKED},
     preempt,
     task::{self, PATH_PART, Task},
 };
@@ -45,10 +45,11 @@ pub fn leave(number: u32) {
 }
 
 /// Whether this process, which is on its way out of an exec, was denied it; then SIGKILL is pending, and the new program's
-/// first instruction is never executed. `name` is the hash of the file's name.
+/// first instruction is never executed. `name` is the hash of the path's last component. Of a script the interpreter is known
+/// here, so it is denied by that name alone.
 #[inline(always)]
 pub fn killed_at_exec(entry: Option<&Tracked>, task: Task, bprm: *const c_void, name: u64) -> bool {
-    if is_gated(entry) || DENIED.get_ptr(name).is_none() {
+    if !is_denied(bprm, name) || is_gated(entry) {
         return false;
     }
     // It fails for nobody but init, which is then left alone.
@@ -91,8 +92,9 @@ pub fn task_alloc(ctx: LsmContext) -> i32 {
 /// the file is even looked at, and while the old program could still go on; `bprm_check_security` would be called
 /// once more for each interpreter of a script, with the same `filename`: the script's.
 ///
-/// Cost: the copy of the path, a hash over its bytes and a look-up: in the emulated guest as much as the program on
-/// `sched_process_exec` for an untracked process, so 0.7 to 0.9 µs. Attached only while agents past the gate are denied.
+/// Cost: the copy of the path, a hash over its bytes and [`is_denied`]. With one look-up instead it was, in the emulated
+/// guest, as much as the program on `sched_process_exec` for an untracked process, so 0.7 to 0.9 µs. Attached only while agents
+/// past the gate are denied.
 #[lsm(hook = "bprm_creds_for_exec")]
 pub fn deny_exec(ctx: LsmContext) -> i32 {
     let earlier: i32 = ctx.arg(1);
@@ -104,7 +106,7 @@ pub fn deny_exec(ctx: LsmContext) -> i32 {
 
 #[inline(always)]
 fn denies(bprm: *const c_void) -> bool {
-    if DENIED.get_ptr(name_of(bprm)).is_none() {
+    if !is_denied(bprm, hash_of(task::path_of(bprm), watchdog_common::PATH_MAX / PATH_PART)) {
         return false;
     }
     let leader = Task::current().leader();
@@ -224,14 +226,37 @@ fn is_gated(entry: Option<&Tracked>) -> bool {
     entry.is_some_and(|entry| session(entry.counted).is_some())
 }
 
-/// The hash of the name of the file that is executed: of the path's last component. As [`task::read_path`], a piece at a
-/// time, since an LSM program has no scratch.
+/// Whether a file is denied: by the name that it is executed as, of which `name` is the hash, by its own, or as a file that is
+/// known. A file that has its own name only is known from then on; with several, one of them may be somebody else's program.
+///
+/// Cost: five look-ups at most and a hash over the file's own name.
 #[inline(always)]
-fn name_of(bprm: *const c_void) -> u64 {
+fn is_denied(bprm: *const c_void, name: u64) -> bool {
+    let (file, names) = task::file_of(bprm);
+    let by_own_name = DENIED.get_ptr(hash_of(task::file_name_of(bprm), FILE_NAME_PARTS)).is_some();
+    if by_own_name && names == 1 && file.generation != 0 {
+        // Full, the map forgets what was looked up longest ago.
+        let _ = SEEN_DENIED.insert(&file, &1, 0);
+    }
+    by_own_name
+        || DENIED.get_ptr(name).is_some()
+        || file.inode != 0
+            && (DENIED_FILES.get_ptr(file).is_some()
+                || DENIED_FILES.get_ptr(FileId { generation: 0, ..file }).is_some()
+                || SEEN_DENIED.get_ptr(file).is_some())
+}
+
+/// NAME_MAX is 255.
+const FILE_NAME_PARTS: usize = 2;
+
+/// The hash of the last component of a path of the kernel's. As [`task::read_path`], a piece at a time, since an LSM
+/// program has no scratch.
+#[inline(always)]
+fn hash_of(path: *const c_void, parts: usize) -> u64 {
     let mut part = [0u8; PATH_PART + 1];
     let mut hash = FNV_OFFSET;
-    for number in 0..watchdog_common::PATH_MAX / PATH_PART {
-        let more = task::read_path_part(bprm, number, &mut part);
+    for number in 0..parts {
+        let more = task::read_part(path, number, &mut part);
         for &byte in &part {
             match byte {
                 0 => break,

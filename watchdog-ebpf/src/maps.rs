@@ -4,7 +4,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount, Settings, Tracked};
+use watchdog_common::{ARGV_MAX, ExecRecord, FileId, Gated, LossCause, PATH_MAX, Recount, Settings, Tracked};
 
 /// Who is tracked, by tgid: 56 bytes of value and some 60 of overhead each.
 ///
@@ -52,6 +52,16 @@ pub static RECOUNT: Array<Recount> = Array::with_max_entries(1, 0);
 /// Names of agents that are not let start past the gate, as [`watchdog_common::name_hash`]; the value is not used.
 #[map]
 pub static DENIED: HashMap<u64, u8> = HashMap::with_max_entries(4_096, 0);
+
+/// Files that are agents which are not let start past the gate, whatever they are called; their generation is 0 where userspace
+/// does not know it. A few files for each name are the rule.
+#[map]
+pub static DENIED_FILES: HashMap<FileId, u8> = HashMap::with_max_entries(4_096, 0);
+
+/// Files that were executed while they had one of the names in [`DENIED`], and no other: they are denied under each later
+/// name. A generation belongs to one file for ever, so an inode that is used again is another file.
+#[map]
+pub static SEEN_DENIED: LruHashMap<FileId, u8> = LruHashMap::with_max_entries(1_024, 0);
 
 /// One switch: not 0 when what is in [`DENIED`] is killed as it comes out of its exec. Stays 0 where an LSM program refuses
 /// the exec instead.

@@ -11,7 +11,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_kernel_buf};
-use watchdog_common::{ABSENT, COMM_LEN, Offsets};
+use watchdog_common::{ABSENT, COMM_LEN, FileId, Offsets};
 
 /// The running kernel's offsets.
 #[unsafe(no_mangle)]
@@ -269,13 +269,36 @@ pub fn read_path(bprm: *const c_void, to: &mut [u8]) -> usize {
     if read > 0 { read as usize - 1 } else { 0 }
 }
 
-/// Bytes of a path that [`read_path_part`] gives at once.
+/// The path in a `struct linux_binprm`, as it was given to exec.
+#[inline(always)]
+pub fn path_of(bprm: *const c_void) -> *const c_void {
+    read_pointer(bprm, offset!(bprm_filename))
+}
+
+/// The name of the file itself in a `struct linux_binprm`, through whichever symbolic link or descriptor it is executed; null
+/// where the kernel's types do not tell.
+#[inline(always)]
+pub fn file_name_of(bprm: *const c_void) -> *const c_void {
+    let dentry = read_pointer(read_pointer(bprm, offset!(bprm_file)), offset!(file_dentry));
+    read_pointer(dentry, offset!(dentry_name))
+}
+
+/// Which file a `struct linux_binprm` executes, and how many names it has; zeros where the kernel's types do not tell.
+#[inline(always)]
+pub fn file_of(bprm: *const c_void) -> (FileId, u32) {
+    let inode = read_pointer(read_pointer(bprm, offset!(bprm_file)), offset!(file_inode));
+    let device = read(read_pointer(inode, offset!(inode_sb)), offset!(super_dev));
+    let generation = read(inode, offset!(inode_generation));
+    (FileId { inode: read(inode, offset!(inode_ino)), device, generation }, read(inode, offset!(inode_nlink)))
+}
+
+/// Bytes of a text that [`read_part`] gives at once.
 pub const PATH_PART: usize = 128;
 
-/// Copies one part of the path out of a `struct linux_binprm`, with a NUL behind it. Returns whether there may be more.
+/// Copies one part of a text of the kernel's, with a NUL behind it. Returns whether there may be more.
 #[inline(always)]
-pub fn read_path_part(bprm: *const c_void, number: usize, to: &mut [u8; PATH_PART + 1]) -> bool {
-    let part = read_pointer(bprm, offset!(bprm_filename)).wrapping_byte_add(number * PATH_PART);
+pub fn read_part(text: *const c_void, number: usize, to: &mut [u8; PATH_PART + 1]) -> bool {
+    let part = text.wrapping_byte_add(number * PATH_PART);
     // SAFETY: the helper writes at most as many bytes as it is told, and reads only what is mapped.
     let read = unsafe {
         aya_ebpf::helpers::generated::bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), to.len() as u32, part)

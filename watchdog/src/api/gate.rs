@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LaunchRequest {
-    /// The profile whose bounds hold; null for the one that recognises the command.
+    /// The profile whose limits hold beside those of the one that recognises the command; null for that one alone.
     pub profile: Option<String>,
     /// What will be executed.
     pub path: String,

@@ -23,8 +23,8 @@ use crate::engine::classify::Runtime;
 /// another program of the same name (`goose up`, which migrates a database).
 #[must_use]
 pub fn denied_names(config: &Config) -> Vec<Vec<u8>> {
-    let is_denied = |profile: &&Profile| profile.bounds.ungated.unwrap_or(config.gate.ungated) == Ungated::Deny;
-    let (denied, exempt): (Vec<&Profile>, Vec<&Profile>) = config.profiles.iter().partition(is_denied);
+    let (denied, exempt): (Vec<&Profile>, Vec<&Profile>) =
+        config.profiles.iter().partition(|profile| is_denied(config, profile));
     let mut names: Vec<String> = denied.into_iter().flat_map(Profile::ways).flat_map(names_of).collect();
     names.sort_unstable();
     names.dedup();
@@ -33,6 +33,48 @@ pub fn denied_names(config: &Config) -> Vec<Vec<u8>> {
         names.retain(|name| !exempt.iter().any(|globs| globs.matches(name)));
     }
     names.into_iter().map(String::into_bytes).collect()
+}
+
+/// Where the files of denied agents may lie. A file that is found there is denied by its identity, whatever it is called.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedFiles {
+    /// Globs of whole paths. A file that one of them matches is denied however common its name is.
+    pub paths: Vec<String>,
+    /// Names that a file has in a directory of programs.
+    pub names: Vec<String>,
+    /// Paths of agents of profiles that are not denied.
+    exempt: Vec<Globs>,
+}
+
+impl DeniedFiles {
+    /// The files of the denied profiles, under the conditions of [`denied_names`].
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let (denied, exempt): (Vec<&Profile>, Vec<&Profile>) =
+            config.profiles.iter().partition(|profile| is_denied(config, profile));
+        let ways = denied.into_iter().flat_map(Profile::ways).filter(|way| way.first_arg.is_empty());
+        let globs = ways.flat_map(|way| way.exe.iter().chain(&way.script)).flat_map(|glob| expanded(glob));
+        let paths: Vec<String> = globs.filter(|glob| glob.starts_with('/')).collect();
+        let names = denied_names(config).into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
+        let exempt = exempt.into_iter().flat_map(Profile::ways).map(|way| [&way.exe[..], &way.script[..]].concat());
+        Self { paths, names, exempt: exempt.filter_map(|globs| Globs::new(globs).ok()).collect() }
+    }
+
+    /// There is nothing to look for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty() && self.names.is_empty()
+    }
+
+    /// A profile that is not denied recognises this path.
+    #[must_use]
+    pub fn spares(&self, path: &str) -> bool {
+        self.exempt.iter().any(|globs| globs.matches(path))
+    }
+}
+
+fn is_denied(config: &Config, profile: &Profile) -> bool {
+    profile.bounds.ungated.unwrap_or(config.gate.ungated) == Ungated::Deny
 }
 
 /// Names, with or without an extension, that say what part of a program it is rather than which program.

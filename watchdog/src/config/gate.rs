@@ -16,6 +16,7 @@ const OOM_SCORE: RangeInclusive<u32> = 0..=800;
 const DEPTH: RangeInclusive<u32> = 0..=64;
 const QUEUE: RangeInclusive<u32> = 0..=100_000;
 const HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(7 * 86_400);
+const HEAD_BLOCKS_FOR: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
 const RATE_PERIOD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 
@@ -45,6 +46,8 @@ pub struct Gate {
     /// `breaker_pressure`: this much memory pressure (`some avg10`, in per cent) opens it as well, once memory is above
     /// `breaker_close`.
     pub breaker_pressure: u8,
+    /// `head_blocks_for`: how long a launch that waits for memory holds back those behind it, before some may pass.
+    pub head_blocks_for: Duration,
     /// `max_queue`: how many launches may wait.
     pub max_queue: usize,
     /// `timeout`: how long a launch waits that says nothing about it.
@@ -148,6 +151,7 @@ impl Default for Gate {
             breaker_open: 80,
             breaker_close: 70,
             breaker_pressure: 10,
+            head_blocks_for: Duration::from_secs(60),
             max_queue: 1_000,
             timeout: Duration::from_secs(1_800),
             ungated: Ungated::Warn,
@@ -168,6 +172,7 @@ const KEYS: &[&str] = &[
     "breaker_open",
     "breaker_close",
     "breaker_pressure",
+    "head_blocks_for",
     "max_queue",
     "timeout",
     "ungated",
@@ -192,6 +197,7 @@ pub(super) fn gate<'t>(reader: &mut Reader<'t>, root: Section<'_, 't>, gate: &mu
         let at = table.at();
         reader.report(at, format!("breaker_close: {close}% is not below breaker_open, which is {open}%"));
     }
+    set(&mut gate.head_blocks_for, reader.duration(table, "head_blocks_for", HEAD_BLOCKS_FOR));
     set_count(&mut gate.max_queue, reader.integer(table, "max_queue", QUEUE));
     set(&mut gate.timeout, reader.duration(table, "timeout", TIMEOUT));
     set(&mut gate.ungated, ungated(reader, table));

@@ -13,7 +13,7 @@ mod values;
 
 pub use actions::{Actions, Notify, Reaction, Reactions};
 pub use candidates::Candidates;
-pub use denied::denied_names;
+pub use denied::{DeniedFiles, denied_names};
 pub use detect::{Duplicates, External, Fanout, Stale};
 pub use gate::{Bounds, Gate, NoRate, Rate, Ungated};
 pub use globs::{GlobError, Globs};

@@ -179,7 +179,7 @@ fn a_profile_may_have_several_ways() {
 )]
 #[case::no_keys_yet(
     "[gate]\nmax_session = 4\n",
-    "c.toml:2:1: max_session: unknown key in [gate] (did you mean max_sessions?); allowed: max_sessions, max_sessions_per_user, max_depth, rate, expected_memory, reserve, swap_share, hold, breaker_open, breaker_close, breaker_pressure, max_queue, timeout, ungated, cgroups"
+    "c.toml:2:1: max_session: unknown key in [gate] (did you mean max_sessions?); allowed: max_sessions, max_sessions_per_user, max_depth, rate, expected_memory, reserve, swap_share, hold, breaker_open, breaker_close, breaker_pressure, head_blocks_for, max_queue, timeout, ungated, cgroups"
 )]
 #[case::unknown_key_of_leaks(
     "[leaks]\nlimits = \"1GiB\"\n",
@@ -329,6 +329,7 @@ fn the_gate_is_read_with_its_bounds() {
         breaker_open = "90%"
         breaker_close = "85%"
         breaker_pressure = "20%"
+        head_blocks_for = "2m"
         max_queue = 50
         timeout = "1h"
         ungated = "deny"
@@ -353,6 +354,7 @@ fn the_gate_is_read_with_its_bounds() {
     assert_eq!(gate.expected_memory, Size::Bytes(Bytes::from_mib(1_024)));
     assert_eq!((gate.swap_share, gate.hold, gate.timeout), (0, Duration::from_secs(60), Duration::from_secs(3_600)));
     assert_eq!((gate.breaker_open, gate.breaker_close, gate.breaker_pressure), (90, 85, 20));
+    assert_eq!(gate.head_blocks_for, Duration::from_secs(120));
     assert_eq!((gate.max_queue, gate.ungated, gate.cgroups), (50, Ungated::Deny, false));
     let built_in = Profile::built_in();
     let known = built_in.iter().find(|profile| profile.name == "claude-code").unwrap();

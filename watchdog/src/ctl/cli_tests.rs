@@ -274,7 +274,7 @@ fn help_of_launch() {
       <CMD>...  The command with its arguments
 
     Options:
-          --profile <P>    The profile whose bounds hold; otherwise the one that recognises CMD
+          --profile <P>    The profile whose limits hold beside those of the one that recognises CMD; the tighter of both hold
           --socket <PATH>  The daemon's control socket [env: WATCHDOG_SOCKET] [default: /run/agent-watchdog/control.sock]
           --json           Print exactly one JSON document (with --follow: one a line) instead of text for people
           --priority <N>   Higher goes first among your own launches: -100 to 100; above 0 it goes before other users' only for root [default: 0]

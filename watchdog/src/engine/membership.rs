@@ -198,14 +198,13 @@ impl Step<'_> {
                 }
                 // A wrapper executed another agent in its own place. What was granted as something keeps that name.
                 let granted = self.engine.gate.lease(process).is_some_and(|lease| lease.profile != UNPROFILED);
-                if let Some(profile) = renamed
-                    && root == Some(process)
-                    && !granted
-                    && let Some(session) = self.engine.sessions.get_mut(session)
-                {
-                    session.profile = profile;
-                    let id = session.id;
-                    self.bind(id);
+                if let Some(profile) = renamed.filter(|_| root == Some(process)) {
+                    if granted {
+                        self.matches_too(session, profile);
+                    } else if let Some(known) = self.engine.sessions.get_mut(session) {
+                        known.profile = profile;
+                        self.bind(session);
+                    }
                 }
             }
         }

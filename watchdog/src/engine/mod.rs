@@ -199,7 +199,8 @@ impl Engine {
             || self.acts.pending()
             || self.abandoned.pending(now);
         let tick = if pending { TICK_PENDING } else { TICK_IDLE };
-        let due = [self.gate.due(now), self.orphans.due(now, self.config.orphans.grace)];
+        let due =
+            [self.gate.due(now, self.config.gate.head_blocks_for), self.orphans.due(now, self.config.orphans.grace)];
         due.into_iter().flatten().fold(tick, |tick, due| tick.min(due.max(TICK_SOONEST)))
     }
 

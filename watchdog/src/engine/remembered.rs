@@ -59,8 +59,10 @@ impl Remembered {
             GateRecord::Unadopted(process) => drop(self.adopted.remove(&process)),
             GateRecord::Launched(process, launcher) => drop(self.launched.insert(process, launcher)),
             GateRecord::Queued { .. }
+            | GateRecord::HeldBack { .. }
             | GateRecord::Left(_)
             | GateRecord::Granted(_)
+            | GateRecord::Matched { .. }
             | GateRecord::Ended(_)
             | GateRecord::Ids(_)
             | GateRecord::FindingOpened(_)

@@ -323,7 +323,7 @@ fn lsm(facts: &Facts) -> Row {
         with: "nothing until a session has `max_helpers` or `ungated` is \"deny\"",
         without: "what is past a bound is not refused in the kernel: `max_helpers` is held by pids.max of the session's \
                   cgroup, which counts threads too, so it is 32 for each helper; and an agent past the gate is killed as \
-                  it comes out of its exec, instead of refused the exec",
+                  it comes out of its exec, instead of refused the exec, and a script is denied by its name alone",
         remedy: Some(remedy),
     }
 }

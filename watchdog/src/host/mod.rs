@@ -33,6 +33,7 @@ pub mod oom_score;
 pub mod pinned;
 pub mod poll;
 mod process;
+pub mod programs;
 pub mod sampler;
 pub mod scan;
 pub mod shared;

@@ -3,7 +3,7 @@
 //! Counting is part of the programs on fork and exit, and costs nothing worth a word. Refusing is done by LSM programs, which
 //! are attached only while there is something to refuse.
 
-use std::collections::HashMap as StdHashMap;
+use std::collections::{BTreeSet, HashMap as StdHashMap};
 use std::io::Read;
 
 use aya::Ebpf;
@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap, MapData};
 use aya::programs::lsm::LsmLinkId;
 use procfs::ProcResult;
 use procfs::process::Task;
-use watchdog_common::{Gated, Recount};
+use watchdog_common::{FileId, Gated, Recount};
 use zerocopy::IntoBytes;
 
 use super::error::KernelError;
@@ -26,6 +26,10 @@ pub(super) struct Gate {
     pub(super) gated: HashMap<MapData, u32, [u8; size_of::<Gated>()]>,
     recount: Array<MapData, [u8; size_of::<Recount>()]>,
     denied: HashMap<MapData, u64, u8>,
+    denied_files: HashMap<MapData, [u8; size_of::<FileId>()], u8>,
+    seen_denied: HashMap<MapData, [u8; size_of::<FileId>()], u8>,
+    /// What [`Tracer::set_denied`] was last called with.
+    denied_names: Vec<Vec<u8>>,
     kill_denied: Array<MapData, u32>,
     /// By their roots.
     sessions: StdHashMap<ProcessId, Session>,
@@ -67,6 +71,9 @@ impl Gate {
             gated: open(ebpf, "GATED", HashMap::try_from)?,
             recount: open(ebpf, "RECOUNT", Array::try_from)?,
             denied: open(ebpf, "DENIED", HashMap::try_from)?,
+            denied_files: open(ebpf, "DENIED_FILES", HashMap::try_from)?,
+            seen_denied: open(ebpf, "SEEN_DENIED", HashMap::try_from)?,
+            denied_names: Vec::new(),
             kill_denied: open(ebpf, "KILL_DENIED", Array::try_from)?,
             sessions: StdHashMap::new(),
             last_number: 0,
@@ -167,23 +174,28 @@ impl Tracer {
         Ok(Some(Counted { live, refused }))
     }
 
-    /// Lets no process outside of [bound](Self::bound) sessions execute a file with one of these names (when `on`): the
-    /// exec fails with EPERM where LSM programs work; elsewhere the process is killed as it comes out of the exec, before
-    /// the first instruction of the new program.
+    /// Lets no process outside of [bound](Self::bound) sessions execute a file with one of these names, or one of the
+    /// [files](Self::set_denied_files) (when `on`): the exec fails with EPERM where LSM programs work; elsewhere the process
+    /// is killed as it comes out of the exec, before the first instruction of the new program.
     ///
-    /// The name is the last component of the path as it was given to exec: of a symbolic link its own name, of a script the
-    /// script's. What is executed through a descriptor or through /proc/self/exe has none, nor one that stands behind
-    /// more than 500 bytes of path.
+    /// A name is the last component of the path as it was given to exec, or the file's own, through whichever link or
+    /// descriptor it is executed. A file that was executed under its own denied name, and has no other, is denied from
+    /// then on under each name. Where LSM programs do not work, a script is known by the path alone, since its interpreter has
+    /// taken its place when it can be killed.
     ///
     /// # Errors
     /// When the kernel cannot count, so that it does not know whom to let through: then nothing is denied. When a map cannot
     /// be written, or the kernel refuses to attach or detach the program.
     pub fn set_denied(&mut self, names: &[Vec<u8>], on: bool) -> Result<(), KernelError> {
-        let on = on && !names.is_empty();
         if on {
             self.features.counting.clone().map_err(KernelError::Off)?;
         }
-        set_names(&mut self.gate.denied, "DENIED", if on { names } else { &[] })?;
+        let names = if on { names } else { &[] };
+        set_names(&mut self.gate.denied, "DENIED", names)?;
+        if self.gate.denied_names != names {
+            self.gate.denied_names = names.to_vec();
+            set_files(&mut self.gate.seen_denied, "SEEN_DENIED", &BTreeSet::new())?;
+        }
         let lsm = self.features.lsm.is_ok();
         self.gate.kill_denied.set(0, u32::from(on && !lsm), 0).map_err(|source| KernelError::Map {
             map: "KILL_DENIED",
@@ -193,6 +205,14 @@ impl Tracer {
         let link = self.gate.execs.take();
         self.gate.execs = toggle(&mut self.ebpf, EXECS, link, on && lsm)?;
         Ok(())
+    }
+
+    /// Replaces the files that are denied whatever they are called; only what differs is written.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn set_denied_files(&mut self, files: &BTreeSet<FileId>) -> Result<(), KernelError> {
+        set_files(&mut self.gate.denied_files, "DENIED_FILES", files)
     }
 
     /// Whether the programs that refuse forks, and execs, are attached.
@@ -258,6 +278,29 @@ impl Tracer {
         self.gate.forks = toggle(&mut self.ebpf, FORKS, link, bounded && self.features.lsm.is_ok())?;
         Ok(())
     }
+}
+
+fn set_files(
+    map: &mut HashMap<MapData, [u8; size_of::<FileId>()], u8>,
+    name: &'static str,
+    files: &BTreeSet<FileId>,
+) -> Result<(), KernelError> {
+    let failed = |doing| move |source| KernelError::Map { map: name, doing, source };
+    let present: Vec<[u8; size_of::<FileId>()]> = map.keys().collect::<Result<_, _>>().map_err(failed("read"))?;
+    let known = |key: &[u8; size_of::<FileId>()]| -> FileId { zerocopy::transmute!(*key) };
+    for key in present.iter().filter(|key| !files.contains(&known(key))) {
+        match map.remove(key) {
+            // An LRU map may have forgotten it meanwhile.
+            Err(source) if !is_missing(&source) => return Err(failed("write")(source)),
+            _ => {}
+        }
+    }
+    let present: BTreeSet<FileId> = present.iter().map(known).collect();
+    for file in files.difference(&present) {
+        let key: [u8; size_of::<FileId>()] = zerocopy::transmute!(*file);
+        map.insert(key, 1, 0).map_err(failed("write"))?;
+    }
+    Ok(())
 }
 
 /// Whether no thread of a process has a child, which is certain to be so only if it says so.

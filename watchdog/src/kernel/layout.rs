@@ -63,6 +63,8 @@ fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {
     let siginfo = btf.structure("kernel_siginfo")?;
     let offset = |structure, member| btf.member(structure, member).map(|member| member.offset);
     let (mm_rss_stat, mm_rss_stride) = rss_counters(btf)?;
+    // Without these an executed file is known by the path that was given to exec alone.
+    let file = executed_file(btf).unwrap_or(Offsets::NONE);
 
     Ok(Offsets {
         task_pid: offset(task, "pid")?,
@@ -90,7 +92,36 @@ fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {
         mm_rss_stat,
         mm_rss_stride,
         bprm_filename: offset(bprm, "filename")?,
+        bprm_file: file.bprm_file,
+        file_dentry: file.file_dentry,
+        file_inode: file.file_inode,
+        dentry_name: file.dentry_name,
+        inode_ino: file.inode_ino,
+        inode_generation: file.inode_generation,
+        inode_nlink: file.inode_nlink,
+        inode_sb: file.inode_sb,
+        super_dev: file.super_dev,
         siginfo_code: offset(siginfo, "si_code")?,
+    })
+}
+
+/// What tells which file is executed, in otherwise empty offsets.
+fn executed_file(btf: &Btf) -> Result<Offsets, BtfError> {
+    let [bprm, file, path, dentry, qstr, inode, super_block] =
+        ["linux_binprm", "file", "path", "dentry", "qstr", "inode", "super_block"].map(|name| btf.structure(name));
+    let (file, dentry, inode) = (file?, dentry?, inode?);
+    let offset = |structure, member| btf.member(structure, member).map(|member| member.offset);
+    Ok(Offsets {
+        bprm_file: offset(bprm?, "file")?,
+        file_dentry: offset(file, "f_path")? + offset(path?, "dentry")?,
+        file_inode: offset(file, "f_inode")?,
+        dentry_name: offset(dentry, "d_name")? + offset(qstr?, "name")?,
+        inode_ino: offset(inode, "i_ino")?,
+        inode_generation: offset(inode, "i_generation")?,
+        inode_nlink: offset(inode, "i_nlink")?,
+        inode_sb: offset(inode, "i_sb")?,
+        super_dev: offset(super_block?, "s_dev")?,
+        ..Offsets::NONE
     })
 }
 

@@ -60,7 +60,7 @@ Examples:
 /// What `watchdogctl launch` was asked for.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The profile whose bounds hold; otherwise the one that recognises CMD
+    /// The profile whose limits hold beside those of the one that recognises CMD; the tighter of both hold
     #[arg(long, value_name = "P")]
     profile: Option<String>,
     /// Higher goes first among your own launches: -100 to 100; above 0 it goes before other users' only for root

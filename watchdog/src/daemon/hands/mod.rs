@@ -5,6 +5,7 @@
 //!
 //! They get orders through queues, and report what they learn through another.
 
+mod denied_files;
 mod inspector;
 mod ledger;
 mod poller;

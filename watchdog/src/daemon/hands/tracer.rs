@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::denied_files::Search;
 use super::{Admission, Deed, Loaded, Probe, Report, poller, warden};
 use crate::api::{self, LaunchUpdate, RefusalReason};
-use crate::config::{Candidates, Config, denied_names};
+use crate::config::{Candidates, Config, DeniedFiles, denied_names};
 use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
@@ -86,6 +87,8 @@ struct Hand {
     zombies: Vec<ProcessId>,
     /// Names of agents that are not let start past the gate; none where they are.
     denied: Vec<Vec<u8>>,
+    /// Looks for the files of denied agents.
+    search: Search,
     /// They are not let start now.
     denies: bool,
     /// Roots whose session the kernel does not follow or hold as a grant needs, and why.
@@ -134,6 +137,7 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         statm: StatmReader::default(),
         zombies: Vec::new(),
         denied: denied_names(config),
+        search: Search::begin(DeniedFiles::of(config)),
         denies: false,
         unheld: HashMap::new(),
         unplaced: VecDeque::new(),
@@ -208,6 +212,7 @@ impl Hand {
                     self.failed.say(format_args!("cannot look out for the new profiles: {error}"));
                 }
                 self.denied = denied_names(&config);
+                self.search.look_for(DeniedFiles::of(&config));
                 self.deny();
             }
             Order::Scan => {
@@ -285,8 +290,9 @@ impl Hand {
         if self.scans < 2 {
             return;
         }
-        let denied = self.tracer.set_denied(&self.denied, !self.denied.is_empty());
-        self.denies = denied.is_ok() && !self.denied.is_empty();
+        let on = !self.denied.is_empty() || self.search.looks_for_something();
+        let denied = self.tracer.set_denied(&self.denied, on);
+        self.denies = denied.is_ok() && on;
         if let Err(error) = denied {
             self.failed.say(format_args!("cannot keep agents from starting past the gate: {error}"));
         }
@@ -302,6 +308,11 @@ impl Hand {
         if now >= self.next_retry {
             self.next_retry = now + RETRY_INTERVAL;
             self.track_again()?;
+            if let Some(programs) = self.search.found()
+                && let Err(error) = self.tracer.set_denied_files(&programs.files)
+            {
+                self.failed.say(format_args!("denied agents can start under another name: {error}"));
+            }
             self.tracer.flush_log();
         }
         if now >= self.next_host {

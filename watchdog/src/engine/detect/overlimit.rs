@@ -140,16 +140,17 @@ impl Step<'_> {
         }
         for process in engine.table.living() {
             let Some(session) = engine.sessions.get(process.session) else { continue };
-            let Some((of_process, of_session, of_profile)) = profiles.get(session.profile.as_str()) else { continue };
+            let names = std::iter::once(&session.profile).chain(&session.matched);
+            let limiting: Vec<_> = names.filter_map(|name| Some((name, profiles.get(name.as_str())?))).collect();
             let cost = process.cost();
-            if let Some(limit) = *of_process {
+            if let Some(limit) = limiting.iter().filter_map(|(_, limits)| limits.0).min() {
                 taken.insert(Limited::Process(process.id), Taken { about: process.id, limit, value: cost });
             }
             if engine.charged_to_nobody(process.id) {
                 continue;
             }
-            let mut add = |limited: Limited, limit: &Option<Bytes>| {
-                let Some(limit) = *limit else { return };
+            let mut add = |limited: Limited, limit: Option<Bytes>| {
+                let Some(limit) = limit else { return };
                 let row = taken.entry(limited).or_insert(Taken { about: session.root, limit, value: Bytes(0) });
                 row.value += cost;
                 // The table has no order: the oldest agent stands for all.
@@ -157,8 +158,10 @@ impl Step<'_> {
                     row.about = session.root;
                 }
             };
-            add(Limited::Session(session.id), of_session);
-            add(Limited::Profile(session.profile.clone()), of_profile);
+            add(Limited::Session(session.id), limiting.iter().filter_map(|(_, limits)| limits.1).min());
+            for (name, (_, _, of_profile)) in limiting {
+                add(Limited::Profile(name.clone()), *of_profile);
+            }
         }
         taken
     }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::backfill::{Pool, behind_head};
 use super::line::{Order, Waiter};
-use super::{Gate, Launch, Lease, MEMORY_MOVES, Obstacle, SOME_TIME, TOLD_AT_ONCE, UNPROFILED, Waits, learned};
+use super::profiles::Profiles;
+use super::{Gate, Launch, MEMORY_MOVES, Obstacle, Recent, SOME_TIME, TOLD_AT_ONCE, UNPROFILED, Waits};
 use crate::api::{ProcessKind, RefusalReason};
-use crate::config::Rate;
+use crate::config::{Profile, Rate};
 use crate::engine::effect::Effect;
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
 use crate::engine::session::Session;
@@ -17,7 +19,7 @@ use crate::units;
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) session: Option<SessionId>,
-    pub(super) profile: String,
+    pub(super) profiles: Profiles,
     pub(super) uid: Uid,
 }
 
@@ -26,8 +28,8 @@ pub(super) struct Place {
 enum Reach {
     /// Everybody: what is short is everybody's.
     All,
-    /// Those in this cgroup, or below it.
-    Cgroup(String),
+    /// Those that need the same memory, for as long as the first of them holds the others back.
+    Pool(Pool),
     /// This launch, and others like it: who does not need the same may pass.
     Own,
 }
@@ -53,6 +55,7 @@ impl Step<'_> {
     /// Grants whatever may be granted now, in the order of the line, and notes for the rest what they wait for.
     pub(super) fn decide(&mut self) {
         self.engine.gate.shut = false;
+        self.forget_heads();
         if self.engine.gate.line.is_empty() {
             return;
         }
@@ -61,6 +64,8 @@ impl Step<'_> {
         let mut granted = false;
         let mut shut: Option<Obstacle> = None;
         let mut full: BTreeMap<String, Obstacle> = BTreeMap::new();
+        // Heads that others may pass now, and what stands in the way of others once they may not.
+        let mut passing: BTreeMap<Pool, Obstacle> = BTreeMap::new();
         while let Some((user, number)) = order.next() {
             let Some(waiter) = self.engine.gate.line.get(number) else { return };
             let in_full = || waiter.launch.cgroups.iter().find_map(|limit| full.get(&limit.path));
@@ -72,19 +77,45 @@ impl Step<'_> {
             let Some((obstacle, reach)) = obstacle else {
                 let Some(waiter) = self.engine.gate.line.remove(number) else { return };
                 order.granted(user);
-                places.push(Place { session: None, profile: waiter.profile.clone(), uid: waiter.launch.uid });
+                places.push(Place { session: None, profiles: waiter.profiles.clone(), uid: waiter.launch.uid });
                 let process = waiter.launch.process;
+                let cgroups: Vec<String> = waiter.launch.cgroups.iter().map(|limit| limit.path.clone()).collect();
                 self.grant(waiter);
                 if let (Some(place), Some(known)) = (places.last_mut(), self.engine.table.get(process)) {
                     place.session = Some(known.session);
                 }
                 granted = true;
+                let head_blocks_for = self.engine.config.gate.head_blocks_for;
+                for (pool, ahead) in &passing {
+                    let passes = match pool {
+                        Pool::Host => true,
+                        Pool::Cgroup(path) => cgroups.contains(path),
+                    };
+                    if passes && self.passes_head(pool) {
+                        let behind = behind_head(ahead, head_blocks_for);
+                        match pool {
+                            Pool::Host => drop(shut.get_or_insert(behind)),
+                            Pool::Cgroup(path) => drop(full.insert(path.clone(), behind)),
+                        }
+                    }
+                }
                 continue;
             };
+            let (process, stays) = (waiter.launch.process, waiter.stays);
             match reach {
-                Reach::All => drop(shut.get_or_insert_with(|| behind(&obstacle))),
-                Reach::Cgroup(path) => drop(full.insert(path, behind(&obstacle))),
-                Reach::Own => {}
+                Reach::All => drop(shut.get_or_insert_with(|| obstacle.clone())),
+                Reach::Pool(pool) if stays && !passing.contains_key(&pool) => {
+                    let blocks = self.is_head(pool.clone(), process);
+                    match (blocks, &pool) {
+                        (None, _) => {}
+                        (Some(left), Pool::Host) => drop(shut.get_or_insert_with(|| behind_head(&obstacle, left))),
+                        (Some(left), Pool::Cgroup(path)) => {
+                            full.insert(path.clone(), behind_head(&obstacle, left));
+                        }
+                    }
+                    passing.insert(pool, obstacle.clone());
+                }
+                Reach::Pool(_) | Reach::Own => {}
             }
             if let Some(waiter) = self.engine.gate.line.get_mut(number) {
                 waiter.obstacle = Some(obstacle);
@@ -108,13 +139,12 @@ impl Step<'_> {
             let detail = format!("the breaker has been open for {lasted}: {why}");
             return Some((obstacle(RefusalReason::Breaker, detail, "[gate] breaker_open", MEMORY_MOVES), Reach::All));
         }
-        self.over_quota(waiter, places).or_else(|| self.over_rate(waiter)).or_else(|| self.no_memory(waiter))
+        self.over_quota(waiter, places).or_else(|| self.over_rate(waiter)).or_else(|| self.no_memory(waiter, places))
     }
 
     fn over_quota(&self, waiter: &Waiter, places: &[Place]) -> Option<(Obstacle, Reach)> {
         let gate = &self.engine.config.gate;
-        let Waiter { profile, launch, .. } = waiter;
-        let of_profile = self.engine.config.profile(profile).and_then(|profile| profile.bounds.max_sessions);
+        let Waiter { profiles, launch, .. } = waiter;
         let full = |max: Option<u32>, holds: &dyn Fn(&Place) -> bool, whose: String, bound: String| {
             let max = max?;
             let holders: Vec<&Place> = places.iter().filter(|place| holds(place)).collect();
@@ -137,20 +167,26 @@ impl Step<'_> {
             " of this user".to_owned(),
             "[gate] max_sessions_per_user".to_owned(),
         );
-        let same = |place: &Place| place.profile == *profile;
-        let of_profile =
-            || full(of_profile, &same, format!(" of {profile}"), format!("[[profile]] {profile} max_sessions"));
+        let of_profile = || {
+            profiles.of(&self.engine.config).find_map(|Profile { name, bounds, .. }| {
+                let same = |place: &Place| place.profiles.contains(name);
+                full(bounds.max_sessions, &same, format!(" of {name}"), format!("[[profile]] {name} max_sessions"))
+            })
+        };
         user.or_else(of_profile).map(|obstacle| (obstacle, Reach::Own))
     }
 
     fn over_rate(&self, waiter: &Waiter) -> Option<(Obstacle, Reach)> {
         let over = |rate: Option<Rate>, profile: Option<&str>, bound: String| {
             let rate = rate?;
-            let counts = |lease: &&Lease| {
-                self.now.since(lease.granted) < rate.period && profile.is_none_or(|profile| lease.profile == profile)
+            let counts = |recent: &&Recent| {
+                self.now.since(recent.lease.granted) < rate.period
+                    && profile.is_none_or(|profile| {
+                        recent.lease.profile == profile || recent.matched.as_deref() == Some(profile)
+                    })
             };
             let recent: Vec<BootTime> =
-                self.engine.gate.recent.iter().filter(counts).map(|lease| lease.granted).collect();
+                self.engine.gate.recent.iter().filter(counts).map(|recent| recent.lease.granted).collect();
             let first = recent.len().checked_sub(rate.count as usize)?;
             let wait = recent[first].plus(rate.period).since(self.now);
             let detail = format!("{} were granted in the last {}", recent.len(), units::span(rate.period));
@@ -160,13 +196,15 @@ impl Step<'_> {
         if let Some(obstacle) = in_all {
             return Some((obstacle, Reach::All));
         }
-        let profile = &waiter.profile;
-        let rate = self.engine.config.profile(profile).and_then(|profile| profile.bounds.rate);
-        over(rate, Some(profile), format!("[[profile]] {profile} rate")).map(|obstacle| (obstacle, Reach::Own))
+        let of_profile = waiter
+            .profiles
+            .of(&self.engine.config)
+            .find_map(|Profile { name, bounds, .. }| over(bounds.rate, Some(name), format!("[[profile]] {name} rate")));
+        of_profile.map(|obstacle| (obstacle, Reach::Own))
     }
 
-    fn no_memory(&self, waiter: &Waiter) -> Option<(Obstacle, Reach)> {
-        let needed = self.engine.expected(&waiter.launch, &waiter.profile);
+    fn no_memory(&self, waiter: &Waiter, places: &[Place]) -> Option<(Obstacle, Reach)> {
+        let needed = self.engine.expected(&waiter.launch, &waiter.profiles);
         for limit in &waiter.launch.cgroups {
             let hold = self.engine.config.gate.hold;
             let leases = self.engine.gate.leases.values();
@@ -182,7 +220,7 @@ impl Step<'_> {
                     units::size(limit.max.0)
                 );
                 let found = obstacle(RefusalReason::Memory, detail, "memory.max", MEMORY_MOVES);
-                return Some((found, Reach::Cgroup(limit.path.clone())));
+                return Some((found, Reach::Pool(Pool::Cgroup(limit.path.clone()))));
             }
         }
         let Some(memory) = self.engine.gate_memory(self.now) else {
@@ -192,27 +230,29 @@ impl Step<'_> {
                 Reach::All,
             ));
         };
-        (needed > memory.free()).then(|| {
-            let swap = match memory.swap {
-                Bytes(0) => String::new(),
-                swap => format!(" ({} of it swap)", units::size(swap.0)),
-            };
-            let detail = format!(
-                "{} needed, {} free: {} available{swap}, less {} kept in reserve and {} promised to sessions that have just \
-                 started",
-                units::size(needed.0),
-                units::size(memory.free().0),
-                units::size(memory.available.0),
-                units::size(memory.reserve.0),
-                units::size(memory.promised.0),
-            );
-            (obstacle(RefusalReason::Memory, detail, "[gate] reserve", MEMORY_MOVES), Reach::All)
-        })
+        if needed <= memory.free() {
+            return self.over_share(waiter, needed, memory.free(), places).map(|obstacle| (obstacle, Reach::Own));
+        }
+        let swap = match memory.swap {
+            Bytes(0) => String::new(),
+            swap => format!(" ({} of it swap)", units::size(swap.0)),
+        };
+        let detail = format!(
+            "{} needed, {} free: {} available{swap}, less {} kept in reserve and {} promised to sessions that have just \
+             started",
+            units::size(needed.0),
+            units::size(memory.free().0),
+            units::size(memory.available.0),
+            units::size(memory.reserve.0),
+            units::size(memory.promised.0),
+        );
+        let found = obstacle(RefusalReason::Memory, detail, "[gate] reserve", MEMORY_MOVES);
+        Some((found, Reach::Pool(Pool::Host)))
     }
 
     /// Why this launch can never be granted here.
-    pub(super) fn never(&self, launch: &Launch, profile: &str) -> Option<Obstacle> {
-        self.too_deep(launch).or_else(|| self.too_large(launch, profile))
+    pub(super) fn never(&self, launch: &Launch, profiles: &Profiles) -> Option<Obstacle> {
+        self.too_deep(launch).or_else(|| self.too_large(launch, profiles))
     }
 
     fn too_deep(&self, launch: &Launch) -> Option<Obstacle> {
@@ -237,9 +277,10 @@ impl Step<'_> {
             retry_after: None,
         };
         for (depth, session) in (1..).zip(&above) {
-            let own = self.engine.config.profile(&session.profile).and_then(|profile| profile.bounds.max_depth);
-            if let Some(max) = own.filter(|max| depth > *max as usize) {
-                return Some(deep(depth, max, format!("[[profile]] {} max_depth", session.profile), session.id));
+            let own = session.limited_by(&engine.config);
+            let own = own.filter_map(|profile| Some((profile.bounds.max_depth?, &profile.name))).min();
+            if let Some((max, name)) = own.filter(|(max, _)| depth > *max as usize) {
+                return Some(deep(depth, max, format!("[[profile]] {name} max_depth"), session.id));
             }
         }
         let max = engine.config.gate.max_depth?;
@@ -247,8 +288,8 @@ impl Step<'_> {
         (above.len() > max as usize).then(|| deep(above.len(), max, "[gate] max_depth".to_owned(), outermost.id))
     }
 
-    fn too_large(&self, launch: &Launch, profile: &str) -> Option<Obstacle> {
-        let needed = self.engine.expected(launch, profile);
+    fn too_large(&self, launch: &Launch, profiles: &Profiles) -> Option<Obstacle> {
+        let needed = self.engine.expected(launch, profiles);
         let (most, bound) = self.engine.most_for(launch)?;
         (needed > most).then(|| Obstacle {
             reason: RefusalReason::Memory,
@@ -261,26 +302,6 @@ impl Step<'_> {
             holders: Vec::new(),
             retry_after: None,
         })
-    }
-
-    /// The queue has no room for one that would have to wait, as is known without a closer look.
-    pub(super) fn queue_is_full(&self, launch: &Launch) -> Option<Obstacle> {
-        let engine = &*self.engine;
-        let full = self.no_room_for(launch.uid);
-        // While nobody may pass, nobody has to be asked; but of an empty line nothing was decided.
-        let shut = engine.gate.shut && !engine.gate.line.is_empty();
-        (full && shut && launch.waits).then(|| self.full())
-    }
-
-    /// The queue has no room for one more of this user: the last tenth of it is not for who has all the rest.
-    pub(super) fn no_room_for(&self, uid: Uid) -> bool {
-        let (line, max) = (&self.engine.gate.line, self.engine.config.gate.max_queue);
-        line.len() >= max || (uid != Uid::ROOT && line.of_user(uid) >= max - max / 10)
-    }
-
-    pub(super) fn full(&self) -> Obstacle {
-        let detail = format!("{} launches wait already", self.engine.gate.line.len());
-        obstacle(RefusalReason::QueueFull, detail, "[gate] max_queue", SOME_TIME)
     }
 
     pub(super) fn behind_others(&self) -> Obstacle {
@@ -373,12 +394,12 @@ impl Engine {
         let mut places: Vec<Place> = living
             .into_iter()
             .filter(|session| !wraps(session))
-            .map(|session| Place { session: Some(session.id), profile: session.profile.clone(), uid: session.uid })
+            .map(|session| Place { session: Some(session.id), profiles: session.profiles(), uid: session.uid })
             .collect();
         let young = self.gate.leases.values().filter(|held| held.session.is_none());
         places.extend(young.map(|held| Place {
             session: None,
-            profile: held.lease.profile.clone(),
+            profiles: Profiles { own: held.lease.profile.clone(), matched: held.matched.clone() },
             uid: held.lease.uid,
         }));
         places
@@ -396,15 +417,16 @@ impl Engine {
     }
 
     /// What a launch is expected to take: as it says itself, else as past sessions did, else as configured.
-    pub(super) fn expected(&self, launch: &Launch, profile: &str) -> Bytes {
+    pub(super) fn expected(&self, launch: &Launch, profiles: &Profiles) -> Bytes {
         if let Some(said) = launch.memory {
             return said;
         }
-        match self.expected_of(profile) {
+        let of_one = |profile: &str| match self.expected_of(profile) {
             (configured, 0) => configured,
             // One runaway must not be what keeps all others out for ever.
             (learned, _) => self.most_for(launch).map_or(learned, |(most, _)| learned.min(Bytes(most.0 / 2))),
-        }
+        };
+        profiles.names().map(of_one).max().unwrap_or_default()
     }
 
     /// The most that a launch can ever get here, and what bounds it; `None` before the host's memory has been read.
@@ -421,7 +443,7 @@ impl Engine {
 
     /// What a session of this profile is expected to take, and from how many past ones that is known.
     pub(super) fn expected_of(&self, profile: &str) -> (Bytes, u64) {
-        if let Some(learned) = learned::expected(&self.gate.peaks, profile) {
+        if let Some(learned) = super::learned::expected(&self.gate.peaks, profile) {
             return learned;
         }
         let size = self
@@ -430,16 +452,6 @@ impl Engine {
             .and_then(|known| known.bounds.expected_memory)
             .unwrap_or(self.config.gate.expected_memory);
         (size.on_host(self.close_watch.host.total), 0)
-    }
-}
-
-/// What those are told who wait behind one with this obstacle: what that one needs is its own affair.
-fn behind(ahead: &Obstacle) -> Obstacle {
-    match ahead.reason {
-        RefusalReason::Memory => {
-            Obstacle { detail: format!("a launch ahead waits for memory ({})", ahead.bound), ..ahead.clone() }
-        }
-        _ => ahead.clone(),
     }
 }
 

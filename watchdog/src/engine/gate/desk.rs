@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::line::Waiter;
-use super::{GateRecord, Launch, Obstacle, Refused, SOME_TIME, UNPROFILED, Withdrawal, push_bounded};
+use super::{GateRecord, Launch, Obstacle, Refused, SOME_TIME, Withdrawal, push_bounded};
 use crate::api::RefusalReason;
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
@@ -40,28 +40,29 @@ impl Step<'_> {
             self.end_lease(launch.process);
         }
         self.had_pid_before(launch.process);
-        let profile = self.profile_of(&launch);
-        if let Some(obstacle) = self.never(&launch, &profile) {
-            self.refuse(&launch, profile, obstacle);
+        let profiles = self.profiles_of(&launch);
+        if let Some(obstacle) = self.never(&launch, &profiles) {
+            self.refuse(&launch, profiles.own, obstacle);
             return;
         }
         if let Some(obstacle) = self.queue_is_full(&launch) {
-            self.refuse(&launch, profile, obstacle);
+            self.refuse(&launch, profiles.own, obstacle);
             return;
         }
         let gate = &self.engine.config.gate;
         let timeout = launch.timeout.unwrap_or(gate.timeout);
         let (process, waits) = (launch.process, launch.waits);
+        let full = self.no_room_for(launch.uid);
         let waiter = Waiter {
             launch,
-            profile,
+            profiles,
             queued: self.now,
             deadline: self.now.plus(timeout),
             away: false,
+            stays: waits && !full,
             obstacle: None,
             told: None,
         };
-        let full = self.no_room_for(waiter.launch.uid);
         let number = self.engine.gate.line.push(waiter);
         self.decide();
         let Some(waiter) = self.engine.gate.line.get(number) else { return };
@@ -70,9 +71,9 @@ impl Step<'_> {
             self.effect(Effect::Remember(GateRecord::Queued { at: self.now, launch }));
             self.tell_place_of(process);
         } else if let Some(waiter) = self.engine.gate.line.remove(number) {
-            let obstacle = if waits { Some(self.full()) } else { waiter.obstacle };
+            let obstacle = if waits { Some(self.full(waiter.launch.uid)) } else { waiter.obstacle };
             let obstacle = obstacle.unwrap_or_else(|| self.behind_others());
-            self.refuse(&waiter.launch, waiter.profile, obstacle);
+            self.refuse(&waiter.launch, waiter.profiles.own, obstacle);
         }
     }
 
@@ -103,7 +104,7 @@ impl Step<'_> {
                 holders: Vec::new(),
                 retry_after: None,
             };
-            self.refuse(&waiter.launch, waiter.profile, obstacle);
+            self.refuse(&waiter.launch, waiter.profiles.own, obstacle);
         }
         self.decide();
     }
@@ -128,7 +129,7 @@ impl Step<'_> {
             let Some(waiter) = self.take_out(number) else { continue };
             if !waiter.away {
                 let obstacle = timed_out(&waiter, now);
-                self.refuse(&waiter.launch, waiter.profile, obstacle);
+                self.refuse(&waiter.launch, waiter.profiles.own, obstacle);
             }
         }
         self.refuse_what_can_never_be();
@@ -146,10 +147,10 @@ impl Step<'_> {
     fn refuse_what_can_never_be(&mut self) {
         let line = self.engine.gate.line.iter().filter(|(_, waiter)| !waiter.away);
         let vain: Vec<(u64, Obstacle)> =
-            line.filter_map(|(number, waiter)| Some((number, self.never(&waiter.launch, &waiter.profile)?))).collect();
+            line.filter_map(|(number, waiter)| Some((number, self.never(&waiter.launch, &waiter.profiles)?))).collect();
         for (number, obstacle) in vain {
             if let Some(waiter) = self.take_out(number) {
-                self.refuse(&waiter.launch, waiter.profile, obstacle);
+                self.refuse(&waiter.launch, waiter.profiles.own, obstacle);
             }
         }
     }
@@ -184,10 +185,12 @@ impl Step<'_> {
     /// The host's memory was read: what sessions hold by now is no promise any more.
     pub(in crate::engine) fn gate_host(&mut self) {
         let Engine { gate, table, sessions, config, close_watch, .. } = &mut *self.engine;
-        if !gate.leases.is_empty() {
+        if !gate.leases.is_empty() || !gate.line.is_empty() {
             // What agents hold that were started inside of it is the lease's too.
             let mut sums: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
+            gate.held = Bytes(0);
             for process in table.living() {
+                gate.held += process.cost();
                 if let Some(root) = sessions.get(process.session).and_then(|session| session.granted) {
                     *sums.entry(root).or_default() += process.cost();
                 }
@@ -213,12 +216,6 @@ impl Step<'_> {
         let refused = Refused { process: launch.process, uid: launch.uid, profile, obstacle };
         push_bounded(&mut self.engine.gate.refused, (self.now, refused.clone()), REMEMBER_REFUSED);
         self.effect(Effect::Refused(Box::new(refused)));
-    }
-
-    pub(super) fn profile_of(&self, launch: &Launch) -> String {
-        let named = launch.profile.clone();
-        let recognised = || self.profile(&launch.image, &launch.comm).map(|profile| profile.name.clone());
-        named.or_else(recognised).unwrap_or_else(|| UNPROFILED.to_owned())
     }
 }
 

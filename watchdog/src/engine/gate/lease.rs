@@ -1,13 +1,17 @@
 //! A lease: from the grant, through what its session is held to, to its agent's exit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Waiter;
+use super::profiles::Profiles;
 use super::{
-    Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, UNPROFILED, Withdrawal, learned, push_bounded,
+    Bounds, ESTIMATE_BY, GateRecord, Granted, Held, Launch, Lease, Recent, UNPROFILED, Withdrawal, learned,
+    push_bounded,
 };
 use crate::api::ProcessKind;
+use crate::config::Profile;
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening};
 use crate::engine::id::{BootTime, Bytes, ProcessId, SessionId, Uid};
@@ -22,19 +26,23 @@ const HELPERS_ABOVE: i32 = 200;
 impl Step<'_> {
     /// Grants a launch: its process is the root of a session from now on.
     pub(super) fn grant(&mut self, waiter: Waiter) {
-        let Waiter { launch, profile, queued, .. } = waiter;
-        let expected = self.engine.expected(&launch, &profile);
+        let Waiter { launch, profiles, queued, .. } = waiter;
+        let expected = self.engine.expected(&launch, &profiles);
+        let Profiles { own: profile, matched } = profiles;
         let Launch { process, ppid, uid, comm, image, cgroups, .. } = launch;
         let cgroups = cgroups.into_iter().map(|limit| limit.path).collect();
         let lease = Lease { process, profile: profile.clone(), uid, granted: self.now, expected, cgroups };
         self.engine.gate.line.served(uid, self.now);
-        self.engine.gate.recent.push_back(lease.clone());
+        self.engine.gate.recent.push_back(Recent { lease: lease.clone(), matched: matched.clone() });
         if self.now > queued {
             push_bounded(&mut self.engine.gate.served, self.now, ESTIMATE_BY);
         }
-        let held = Held { lease: lease.clone(), session: None, shown: Bytes(0) };
+        let held = Held { lease: lease.clone(), matched: matched.clone(), session: None, shown: Bytes(0) };
         self.engine.gate.leases.insert(process, held);
         self.effect(Effect::Remember(GateRecord::Granted(lease.clone())));
+        if let Some(profile) = matched {
+            self.effect(Effect::Remember(GateRecord::Matched { root: process, profile }));
+        }
         match self.engine.table.alive(process).map(|known| known.session) {
             Some(outer) if self.engine.sessions.get(outer).is_some_and(|outer| outer.root == process) => {
                 // An agent that asks for itself: its session is granted after the fact.
@@ -61,9 +69,15 @@ impl Step<'_> {
     }
 
     pub(super) fn tell_grant(&mut self, lease: Lease, session: SessionId, waited: Duration) {
-        let profile = self.engine.config.profile(&lease.profile);
-        let environment = profile.map(|profile| profile.bounds.environment.clone()).unwrap_or_default();
-        let oom_score_adj = profile.and_then(|profile| profile.bounds.oom_score_adj).unwrap_or(OOM_SCORE_ADJ);
+        let limiting = self.engine.sessions.get(session).map(|known| known.profiles());
+        let limiting: Vec<&Profile> = limiting.iter().flat_map(|known| known.of(&self.engine.config)).collect();
+        let mut environment = BTreeMap::new();
+        // The first has precedence.
+        for profile in limiting.iter().rev() {
+            environment.extend(profile.bounds.environment.clone());
+        }
+        let oom_score_adj = limiting.iter().filter_map(|profile| profile.bounds.oom_score_adj).max();
+        let oom_score_adj = oom_score_adj.unwrap_or(OOM_SCORE_ADJ);
         let limits = self.bounds_of(session);
         let granted = Granted { lease, session, waited, environment, oom_score_adj, limits };
         self.effect(Effect::Granted(Box::new(granted)));
@@ -85,11 +99,14 @@ impl Step<'_> {
 
     fn grant_session(&mut self, session: SessionId) {
         let Some((root, parent)) = self.engine.sessions.get(session).map(|new| (new.root, new.parent)) else { return };
-        let own = self.engine.gate.leases.get_mut(&root).map(|held| held.session = Some(session)).map(|()| root);
+        let held = self.engine.gate.leases.get_mut(&root);
+        let matched = held.as_ref().and_then(|held| held.matched.clone());
+        let own = held.map(|held| held.session = Some(session)).map(|()| root);
         let outer = || self.engine.sessions.get(parent?)?.granted;
         let granted = own.or_else(outer);
         if let Some(new) = self.engine.sessions.get_mut(session) {
             new.granted = granted;
+            new.matched = matched;
         }
     }
 
@@ -168,14 +185,16 @@ impl Step<'_> {
     pub(super) fn bounds_of(&self, session: SessionId) -> Bounds {
         let engine = &*self.engine;
         let gate = &engine.config.gate;
-        let profile = engine.sessions.get(session).and_then(|session| self.engine.config.profile(&session.profile));
-        let Some(profile) = profile else { return Bounds { max_depth: gate.max_depth, ..Bounds::default() } };
-        let max_memory = profile.max_memory.map(|size| size.on_host(engine.close_watch.host.total)).filter(|b| b.0 > 0);
-        let max_helpers = profile.bounds.max_helpers;
+        let known = engine.sessions.get(session);
+        let limiting: Vec<&Profile> = known.into_iter().flat_map(|known| known.limited_by(&engine.config)).collect();
+        let total = engine.close_watch.host.total;
+        let memory = limiting.iter().filter_map(|profile| profile.max_memory);
+        let max_memory = memory.map(|size| size.on_host(total)).filter(|bytes| bytes.0 > 0).min();
+        let max_helpers = limiting.iter().filter_map(|profile| profile.bounds.max_helpers).min();
         Bounds {
             max_memory,
             max_helpers,
-            max_depth: profile.bounds.max_depth.or(gate.max_depth),
+            max_depth: limiting.iter().filter_map(|profile| profile.bounds.max_depth).min().or(gate.max_depth),
             cgroup: gate.cgroups && (max_memory.is_some() || max_helpers.is_some()),
         }
     }
@@ -195,7 +214,7 @@ impl Step<'_> {
             return;
         }
         // What is below it inherits it.
-        let own = self.engine.config.profile(&session.profile).and_then(|profile| profile.bounds.oom_score_adj);
+        let own = session.limited_by(&self.engine.config).filter_map(|profile| profile.bounds.oom_score_adj).max();
         let raised = own.unwrap_or(OOM_SCORE_ADJ) + HELPERS_ABOVE;
         self.effect(Effect::RaiseOomScore(process, raised));
     }

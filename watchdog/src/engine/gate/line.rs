@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::admission::Place;
+use super::profiles::Profiles;
 use super::{Launch, Obstacle};
 use crate::engine::id::{BootTime, ProcessId, Uid};
 
@@ -21,13 +22,15 @@ pub(super) const AGING: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) launch: Launch,
-    /// The profile whose bounds hold.
-    pub(super) profile: String,
+    /// The profiles whose bounds hold.
+    pub(super) profiles: Profiles,
     pub(super) queued: BootTime,
     /// Refused when it still waits then.
     pub(super) deadline: BootTime,
     /// Its client was there before the daemon last ended, and has not come back.
     pub(super) away: bool,
+    /// It keeps its place if it is not granted at once.
+    pub(super) stays: bool,
     /// What it waits for, as of the last decision.
     pub(super) obstacle: Option<Obstacle>,
     /// The position and the obstacle that its client was last told.
@@ -102,6 +105,11 @@ impl Line {
             }
         }
         Some(waiter)
+    }
+
+    /// Launches of other users wait, or were granted lately.
+    pub(super) fn knows_others(&self, uid: Uid) -> bool {
+        self.by_user.keys().chain(self.turns.keys()).any(|known| *known != uid)
     }
 
     /// A user got something now.

@@ -5,13 +5,16 @@
 //! lease ends with the agent's exit.
 
 mod admission;
+mod backfill;
 mod breaker;
 mod confined;
 mod desk;
 mod learned;
 mod lease;
 mod line;
+mod profiles;
 mod restore;
+mod share;
 mod show;
 mod subagents;
 mod ungated;
@@ -21,6 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::backfill::Heads;
 use self::breaker::Breaker;
 use self::confined::Confined;
 use self::line::Line;
@@ -170,8 +174,26 @@ pub enum GateRecord {
     },
     /// It waits no longer.
     Left(ProcessId),
+    /// It is the first that waits for memory, and holds others back from time to time.
+    HeldBack {
+        /// It.
+        head: ProcessId,
+        /// When it last began to.
+        since: BootTime,
+        /// Launches that have passed it.
+        passed: u32,
+        /// The cgroup whose memory it waits for; `None` for the host's.
+        cgroup: Option<String>,
+    },
     /// A launch was granted; it waits no longer.
     Granted(Lease),
+    /// The command of a lease matches another profile than the one that was named, and that one limits it too.
+    Matched {
+        /// The root of the lease.
+        root: ProcessId,
+        /// The other profile.
+        profile: String,
+    },
     /// Its agent is gone.
     Ended(ProcessId),
     /// A session began: its members may outlive its agent.
@@ -283,9 +305,13 @@ const TOLD_AT_ONCE: u64 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     line: Line,
+    /// The launches that hold others back from time to time.
+    heads: Heads,
     leases: BTreeMap<ProcessId, Held>,
+    /// What all sessions held when the host's memory was last read.
+    held: Bytes,
     /// Grants of late, the oldest first: rates are made of them.
-    recent: VecDeque<Lease>,
+    recent: VecDeque<Recent>,
     /// When those were granted that had to wait: the next may take as long.
     served: VecDeque<BootTime>,
     /// Refusals of late, the oldest first.
@@ -304,10 +330,19 @@ pub(super) struct Gate {
     looked: Option<String>,
 }
 
+/// A grant that rates count.
+#[derive(Clone, Debug)]
+struct Recent {
+    lease: Lease,
+    matched: Option<String>,
+}
+
 /// A lease, and what has become of what it promised.
 #[derive(Debug)]
 struct Held {
     lease: Lease,
+    /// The profile that recognises the command, where another was named.
+    matched: Option<String>,
     /// `None` until the table has the process.
     session: Option<SessionId>,
     /// The most that its session held when the host's memory was last read.
@@ -340,9 +375,11 @@ impl Gate {
         self.subagents.finished(session, started)
     }
 
-    /// How long until something here is due: an end of somebody's patience.
-    pub(super) fn due(&self, now: BootTime) -> Option<Duration> {
-        self.line.iter().map(|(_, waiter)| waiter.deadline.since(now)).min()
+    /// How long until something here is due: the end of a launch's timeout, or of the time for which one holds others back.
+    pub(super) fn due(&self, now: BootTime, head_blocks_for: Duration) -> Option<Duration> {
+        let timeouts = self.line.iter().map(|(_, waiter)| waiter.deadline.since(now));
+        let heads = self.heads.values().filter_map(|known| known.blocks(now, head_blocks_for));
+        timeouts.chain(heads).min()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::backfill::{Backfill, Pool};
 use super::line::Waiter;
-use super::{GateRecord, Held, Launch, Lease, Restored, Withdrawal};
+use super::{GateRecord, Held, Launch, Lease, Recent, Restored, Withdrawal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::{Engine, Step};
 
@@ -23,13 +24,26 @@ impl Step<'_> {
                 GateRecord::Left(process) => {
                     gate.line.of(process).map(|number| gate.line.remove(number));
                 }
+                GateRecord::HeldBack { head, since, passed, cgroup } => {
+                    let pool = cgroup.map_or(Pool::Host, Pool::Cgroup);
+                    gate.heads.insert(pool, Backfill { head, since, passed });
+                }
+                GateRecord::Matched { root, profile } => {
+                    let recent = gate.recent.iter_mut().rev().find(|recent| recent.lease.process == root);
+                    if let Some(recent) = recent {
+                        recent.matched = Some(profile.clone());
+                    }
+                    if let Some(held) = gate.leases.get_mut(&root) {
+                        held.matched = Some(profile);
+                    }
+                }
                 GateRecord::Granted(lease) => {
                     gate.line.of(lease.process).map(|number| gate.line.remove(number));
                     gate.line.served(lease.uid, lease.granted);
-                    gate.recent.push_back(lease.clone());
+                    gate.recent.push_back(Recent { lease: lease.clone(), matched: None });
                     // Who is granted a session is no longer a member of the one it asked in.
                     self.engine.remembered.forget_place(lease.process);
-                    let held = Held { session: None, shown: Bytes(0), lease };
+                    let held = Held { session: None, matched: None, shown: Bytes(0), lease };
                     gate.leases.insert(held.lease.process, held);
                 }
                 GateRecord::Ended(process) => {
@@ -52,9 +66,9 @@ impl Step<'_> {
     }
 
     fn restore_waiter(&mut self, queued: BootTime, launch: Launch) {
-        let profile = self.profile_of(&launch);
+        let profiles = self.profiles_of(&launch);
         let deadline = queued.plus(launch.timeout.unwrap_or(self.engine.config.gate.timeout));
-        let waiter = Waiter { launch, profile, queued, deadline, away: true, obstacle: None, told: None };
+        let waiter = Waiter { launch, profiles, queued, deadline, away: true, stays: true, obstacle: None, told: None };
         self.engine.gate.line.push(waiter);
     }
 
@@ -96,7 +110,7 @@ impl Step<'_> {
         let rates = config.profiles.iter().filter_map(|profile| profile.bounds.rate).chain(config.gate.rate);
         let longest = rates.map(|rate| rate.period).max().unwrap_or_default();
         let now = self.now;
-        while gate.recent.front().is_some_and(|lease| now.since(lease.granted) >= longest) {
+        while gate.recent.front().is_some_and(|recent| now.since(recent.lease.granted) >= longest) {
             gate.recent.pop_front();
         }
     }
@@ -108,17 +122,26 @@ impl Engine {
     pub fn gate_records(&self) -> Vec<GateRecord> {
         let gate = &self.gate;
         // Those that have ended still count for rates.
-        let ended = gate.recent.iter().filter(|lease| !gate.leases.contains_key(&lease.process));
-        let ended = ended.flat_map(|lease| [GateRecord::Granted(lease.clone()), GateRecord::Ended(lease.process)]);
-        let mut held: Vec<&Lease> = gate.leases.values().map(|held| &held.lease).collect();
-        held.sort_by_key(|lease| (lease.granted, lease.process));
-        let held = held.into_iter().map(|lease| GateRecord::Granted(lease.clone()));
+        let ended = gate.recent.iter().filter(|recent| !gate.leases.contains_key(&recent.lease.process));
+        let ended = ended.flat_map(|Recent { lease, matched }| {
+            granted(lease, matched.as_ref()).chain([GateRecord::Ended(lease.process)])
+        });
+        let mut held: Vec<&Held> = gate.leases.values().collect();
+        held.sort_by_key(|held| (held.lease.granted, held.lease.process));
+        let held = held.into_iter().flat_map(|held| granted(&held.lease, held.matched.as_ref()));
+        let heads = gate.heads.iter().map(|(pool, known)| known.record(pool));
         let waiting = gate
             .line
             .iter()
             .map(|(_, waiter)| GateRecord::Queued { at: waiter.queued, launch: Box::new(waiter.launch.clone()) });
         let ids = std::iter::once(GateRecord::Ids(self.last_ids()));
         let findings = self.findings.stored().map(GateRecord::FindingOpened);
-        ids.chain(ended).chain(held).chain(waiting).chain(self.session_records()).chain(findings).collect()
+        ids.chain(ended).chain(held).chain(waiting).chain(heads).chain(self.session_records()).chain(findings).collect()
     }
+}
+
+fn granted(lease: &Lease, matched: Option<&String>) -> impl Iterator<Item = GateRecord> {
+    let root = lease.process;
+    let matched = matched.map(|profile| GateRecord::Matched { root, profile: profile.clone() });
+    std::iter::once(GateRecord::Granted(lease.clone())).chain(matched)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::line::Waiter;
 use super::{Held, Refused};
 use crate::api;
 use crate::engine::Engine;
@@ -27,13 +28,13 @@ impl Engine {
                 start_time: launch.process.start_time.0,
                 user: (naming.user)(launch.uid),
                 uid: launch.uid.0,
-                profile: waiter.profile.clone(),
+                profile: waiter.profiles.own.clone(),
                 priority: launch.priority,
                 queued_at: naming.moment(waiter.queued),
                 waited_seconds: now.since(waiter.queued).as_secs_f64(),
                 reason: obstacle.map_or(api::RefusalReason::Quota, |obstacle| obstacle.reason),
-                detail: obstacle.map_or_else(|| "others are ahead".to_owned(), |obstacle| obstacle.detail.clone()),
-                memory_bytes: self.expected(launch, &waiter.profile).0,
+                detail: self.waits_for(waiter, now),
+                memory_bytes: self.expected(launch, &waiter.profiles).0,
                 away: waiter.away,
             })
         });
@@ -104,6 +105,14 @@ impl Engine {
         waiter.map(|(_, waiter)| (waiter.launch.process, waiter.launch.uid))
     }
 
+    fn waits_for(&self, waiter: &Waiter, now: BootTime) -> String {
+        let Some(obstacle) = &waiter.obstacle else { return "others are ahead".to_owned() };
+        match self.held_back(waiter, now) {
+            Some(held_back) => format!("{}; {held_back}", obstacle.detail),
+            None => obstacle.detail.clone(),
+        }
+    }
+
     fn held_by_session(&self) -> BTreeMap<SessionId, Bytes> {
         let mut memory: BTreeMap<SessionId, Bytes> = BTreeMap::new();
         for process in self.table.living() {
@@ -137,7 +146,9 @@ impl Engine {
     fn shown_profiles(&self) -> Vec<api::ProfileBounds> {
         let mut running: BTreeMap<String, u64> = BTreeMap::new();
         for place in self.places() {
-            *running.entry(place.profile).or_default() += 1;
+            for name in place.profiles.names() {
+                *running.entry(name.to_owned()).or_default() += 1;
+            }
         }
         let total = self.close_watch.host.total;
         let bounds = |profile: &crate::config::Profile| {

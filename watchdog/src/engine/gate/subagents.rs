@@ -134,8 +134,11 @@ impl Step<'_> {
             }));
             return;
         };
-        let profile = self.engine.sessions.get(session).map(|session| session.profile.clone()).unwrap_or_default();
-        let max = self.engine.config.profile(&profile).and_then(|profile| profile.bounds.max_subagents);
+        let known = self.engine.sessions.get(session);
+        let limiting = known.into_iter().flat_map(|known| known.limited_by(&self.engine.config));
+        let max = limiting.filter_map(|profile| Some((profile.bounds.max_subagents?, profile.name.clone()))).min();
+        let (max, profile) = max.unzip();
+        let profile = profile.unwrap_or_default();
         let obstacle = match call.event {
             SubagentEvent::Start => {
                 let obstacle = self.subagent_obstacle(session, &profile, max);

@@ -50,10 +50,10 @@ impl Step<'_> {
         let mut ceilings = self.host_ceiling();
         let config = &self.engine.config;
         let session = self.engine.sessions.get(process.session);
-        let profile = session.and_then(|of| config.profile(&of.profile));
-        let configured = [config.leaks.limit, profile.and_then(|profile| profile.max_process_memory)];
+        let limiting = session.into_iter().flat_map(|of| of.limited_by(config));
+        let configured = limiting.map(|profile| profile.max_process_memory).chain([config.leaks.limit]);
         let total = self.engine.close_watch.host.total;
-        if let Some(limit) = configured.into_iter().flatten().map(|limit| limit.on_host(total)).min() {
+        if let Some(limit) = configured.flatten().map(|limit| limit.on_host(total)).min() {
             ceilings.add(Limit::Configured, limit, left(limit, memory));
         }
         let limits = process.limits.as_deref();

@@ -1,8 +1,10 @@
 //! The gate: given a host and its bounds, when launches are asked for, then no bound is ever passed and no place is lost.
 
+mod backfill;
 mod cases;
 mod held;
 mod order;
+mod profiles;
 mod property;
 mod restart;
 mod subagents;

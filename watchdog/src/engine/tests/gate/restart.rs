@@ -16,7 +16,7 @@ fn records(world: &World) -> Vec<GateRecord> {
 }
 
 /// The daemon dies, and another takes its place: the kernel's map is gone with it.
-fn restart(world: &mut World, config: &str, records: Vec<GateRecord>) {
+pub(super) fn restart(world: &mut World, config: &str, records: Vec<GateRecord>) {
     let config = config::parse(std::path::Path::new("test.toml"), config).unwrap();
     world.engine = Engine::new(Arc::new(config));
     world.effects.clear();

@@ -1,0 +1,229 @@
+//! A launch that waits for memory, and those behind it.
+
+use super::*;
+use crate::engine::Engine;
+use crate::engine::gate::{GateRecord, Restored};
+use crate::engine::id::BootTime;
+use std::sync::Arc;
+
+const ALICE: Uid = Uid(2_000);
+const BOB: Uid = Uid(3_000);
+/// 10 GiB for launches, without a reserve worth a word and without a breaker.
+const CONFIG: &str = "[gate]\nreserve = \"1MiB\"\nswap_share = \"0%\"\nbreaker_open = \"100%\"\nbreaker_close = \"99%\"\n\
+timeout = \"30d\"\nexpected_memory = \"256MiB\"\n";
+
+pub(super) fn asks_for(world: &mut World, uid: Uid, mib: u64) -> ProcessId {
+    let asked = launch(world);
+    ask(world, Launch { uid, memory: Some(Bytes::from_mib(mib)), ..asked })
+}
+
+/// A host of 16 GiB with 10 GiB available, of which a launch wants nearly all of 16.
+fn blocked() -> (World, ProcessId) {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    let large = asks_for(&mut world, ALICE, 16 * GIB - 64);
+    (world, large)
+}
+
+fn small(world: &mut World, uid: Uid) -> ProcessId {
+    asks_for(world, uid, 64)
+}
+
+#[test]
+fn large_launch_blocks_for_bounded_time() {
+    let (mut world, large) = blocked();
+    let behind = [small(&mut world, BOB), small(&mut world, ALICE)];
+    assert_eq!(granted(&world), []);
+    world.pass(Duration::from_secs(59));
+    assert_eq!(granted(&world), []);
+    world.pass(Duration::from_secs(1));
+    let mut passed = granted(&world);
+    passed.sort();
+    assert_eq!(passed, behind);
+    // It is not in the way of those that come later either, however many they are: no session holds what it lacks.
+    let later: Vec<ProcessId> = (0..40).map(|_| small(&mut world, BOB)).collect();
+    assert_eq!(granted(&world)[2..], later);
+    assert_eq!(waiting(&world), pids(&[large]));
+}
+
+#[test]
+fn block_time_is_configurable() {
+    let mut world = host(&format!("{CONFIG}head_blocks_for = \"5s\"\n"), 16 * GIB, 10 * GIB);
+    asks_for(&mut world, ALICE, 15 * GIB);
+    let behind = small(&mut world, BOB);
+    world.pass(Duration::from_secs(5));
+    assert_eq!(granted(&world), [behind]);
+    let mut world = host(&format!("{CONFIG}head_blocks_for = \"0s\"\n"), 16 * GIB, 10 * GIB);
+    asks_for(&mut world, ALICE, 15 * GIB);
+    let behind = small(&mut world, BOB);
+    assert_eq!(granted(&world), [behind]);
+}
+
+#[test]
+fn block_ends_without_another_event() {
+    let (mut world, _) = blocked();
+    small(&mut world, BOB);
+    world.pass(Duration::from_millis(59_500));
+    assert!(world.engine.next_tick(world.now) <= Duration::from_millis(500));
+}
+
+/// A host whose memory a session holds that may end, and a launch that waits for it.
+fn held() -> (World, ProcessId, ProcessId) {
+    let mut world = host(CONFIG, 16 * GIB, 16 * GIB - 64);
+    let holder = asks_for(&mut world, BOB, 6 * GIB);
+    world.memory(holder, Bytes::from_mib(6 * GIB));
+    memory(&mut world, 16 * GIB, 10 * GIB - 64);
+    let large = asks_for(&mut world, ALICE, 12 * GIB);
+    memory(&mut world, 16 * GIB, 10 * GIB - 64);
+    (world, holder, large)
+}
+
+#[test]
+fn passes_are_bounded_between_blocks() {
+    let (mut world, holder, large) = held();
+    world.pass(Duration::from_secs(60));
+    let passing: Vec<ProcessId> = (0..20).map(|_| small(&mut world, BOB)).collect();
+    assert_eq!(granted(&world)[1..], passing[..16]);
+    let shown = queue(&world).waiting;
+    let head = shown.iter().find(|waiter| waiter.pid == large.pid.0).unwrap();
+    assert!(head.detail.ends_with("; passed by 16 launches; 1m until others may pass"), "{}", head.detail);
+    let behind = shown.iter().find(|waiter| waiter.pid == passing[16].pid.0).unwrap();
+    assert_eq!(behind.detail, "a launch ahead waits for memory ([gate] reserve); 1m until others may pass");
+    // It has its chance before any other may pass.
+    for one in &passing[..16] {
+        world.kill(*one);
+    }
+    world.kill(holder);
+    memory(&mut world, 16 * GIB, 16 * GIB - 64);
+    assert_eq!(granted(&world)[17], large);
+}
+
+#[test]
+fn restart_keeps_block_and_passes() {
+    for written_anew in [false, true] {
+        let (mut world, _, large) = held();
+        world.pass(Duration::from_secs(60));
+        let passing: Vec<ProcessId> = (0..17).map(|_| small(&mut world, BOB)).collect();
+        world.pass(Duration::from_secs(40));
+        let record = |effect: &Effect| match effect {
+            Effect::Remember(record) => Some(record.clone()),
+            _ => None,
+        };
+        let records = match written_anew {
+            true => world.engine.gate_records(),
+            false => world.effects.iter().filter_map(record).collect(),
+        };
+        world.engine = Engine::new(Arc::new(config::parse(std::path::Path::new("test.toml"), CONFIG).unwrap()));
+        world.effects.clear();
+        world.tracked.clear();
+        world.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+        for _ in 0..2 {
+            world.now = BootTime(world.now.0 + 1);
+            let scan = world.scan(false);
+            world.tell(scan);
+        }
+        memory(&mut world, 16 * GIB, 10 * GIB - 64);
+        ask(&mut world, Launch { uid: ALICE, memory: Some(Bytes::from_mib(12 * GIB)), ..launch_of(large) });
+        ask(&mut world, Launch { uid: BOB, memory: Some(Bytes::from_mib(64)), ..launch_of(passing[16]) });
+        let shown = queue(&world).waiting;
+        let head = shown.iter().find(|waiter| waiter.pid == large.pid.0).unwrap();
+        assert!(head.detail.contains("; passed by 16 launches; "), "{}", head.detail);
+        world.pass(Duration::from_secs(10));
+        assert_eq!(granted(&world), []);
+        world.pass(Duration::from_secs(10));
+        assert_eq!(granted(&world), [passing[16]]);
+    }
+}
+
+#[test]
+fn next_block_ends_too() {
+    let (mut world, _, _) = held();
+    world.pass(Duration::from_secs(60));
+    let passing: Vec<ProcessId> = (0..40).map(|_| small(&mut world, BOB)).collect();
+    world.pass(Duration::from_secs(60));
+    assert_eq!(granted(&world).len(), 1 + 32);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(granted(&world)[1..], passing);
+}
+
+#[test]
+fn successive_heads_share_one_block() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    let asked = launch(&mut world);
+    let large = Launch { memory: Some(Bytes::from_mib(15 * GIB)), timeout: Some(Duration::from_secs(50)), ..asked };
+    ask(&mut world, large.clone());
+    let process = world.launcher();
+    ask(&mut world, Launch { process, timeout: None, ..large });
+    let behind = small(&mut world, BOB);
+    world.pass(Duration::from_secs(59));
+    assert_eq!((granted(&world), waiting(&world)), (Vec::new(), pids(&[process, behind])));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(granted(&world), [behind]);
+}
+
+#[test]
+fn many_large_launches_block_once() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    (0..50).for_each(|_| drop(asks_for(&mut world, ALICE, 15 * GIB)));
+    let behind = small(&mut world, BOB);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(granted(&world), [behind]);
+}
+
+#[test]
+fn refused_launch_blocks_nothing() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    let asked = launch(&mut world);
+    ask(&mut world, Launch { waits: false, memory: Some(Bytes::from_mib(15 * GIB)), ..asked });
+    let next = small(&mut world, BOB);
+    assert_eq!(granted(&world), [next]);
+    let kept = world.engine.gate_records();
+    assert!(!kept.iter().any(|record| matches!(record, GateRecord::HeldBack { .. })), "{kept:?}");
+}
+
+#[test]
+fn hundred_launches_of_one_user_wait() {
+    let mut world = host(CONFIG, 16 * GIB, 6 * GIB);
+    let crowd: Vec<ProcessId> = (0..100).map(|_| asks_for(&mut world, USER, 512)).collect();
+    assert_eq!(granted(&world), crowd[..11], "one user alone has all that is there but the reserve");
+    assert_eq!(waiting(&world).len(), 89);
+    memory(&mut world, 16 * GIB, 16 * GIB - 64);
+    assert_eq!(granted(&world), crowd[..31]);
+}
+
+#[test]
+fn promises_leave_room_for_others() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB + 1);
+    let first = asks_for(&mut world, BOB, 64);
+    world.kill(first);
+    let crowd: Vec<ProcessId> = (0..30).map(|_| asks_for(&mut world, ALICE, 512)).collect();
+    assert_eq!(granted(&world)[1..], crowd[..18], "nine tenths of 10 GiB");
+    let told = told(&world, crowd[18]).unwrap().obstacle;
+    assert_eq!((told.reason, told.bound.as_str()), (RefusalReason::Memory, "the share of one user"));
+    let other = asks_for(&mut world, BOB, 512);
+    assert_eq!(granted(&world).last(), Some(&other));
+    let root = asks_for(&mut world, Uid::ROOT, 512);
+    assert_eq!(granted(&world).last(), Some(&root));
+}
+
+#[test]
+fn full_queue_names_the_share() {
+    let mut world = roomy(&config_with("max_sessions = 1\nmax_queue = 20"));
+    start(&mut world);
+    let flood: Vec<ProcessId> = (0..19).map(|_| asks_for(&mut world, ALICE, 64)).collect();
+    let refusal = refusals(&world).pop().unwrap();
+    assert_eq!(refusal.process, flood[18]);
+    assert!(refusal.obstacle.detail.starts_with("18 launches of this user wait already"), "{refusal:?}");
+    assert!(refusal.obstacle.detail.contains("share of one user"), "{refusal:?}");
+}
+
+#[test]
+fn many_users_leave_a_place() {
+    let mut world = roomy(&config_with("max_sessions = 1\nmax_queue = 1000"));
+    start(&mut world);
+    for user in 1..=10 {
+        (0..900).for_each(|_| drop(asks_for(&mut world, Uid(user * 1_000), 64)));
+    }
+    assert!(waiting(&world).len() < 1_000);
+    let newcomer = asks_for(&mut world, Uid(11_000), 64);
+    assert_eq!(refused(&world, newcomer), None);
+}
