@@ -85,7 +85,8 @@ pub(super) struct Journal {
 impl Journal {
     /// An empty journal that will hold `capacity` events.
     pub(super) fn new(capacity: usize) -> Self {
-        let (records, chunk) = (VecDeque::new(), BytesMut::new());
+        // Room for the event that makes the oldest one leave too: grown step by step, it would take up to twice as much.
+        let (records, chunk) = (VecDeque::with_capacity(capacity + 1), BytesMut::new());
         Self { capacity, next_seq: 1, records, chunk, followers: Vec::new(), dropped: 0 }
     }
 
@@ -93,6 +94,8 @@ impl Journal {
     pub(super) fn resize(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.shed();
+        self.records.shrink_to(capacity + 1);
+        self.records.reserve_exact(capacity + 1 - self.records.len());
     }
 
     /// Writes an event that happened at the wall-clock time `moment`.
