@@ -4,12 +4,14 @@
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
 use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
+use super::nature;
 use super::request::Request;
 use super::rescan::Rescan;
 use super::run_file::RunFile;
@@ -21,6 +23,9 @@ use crate::kernel::EventStream;
 
 /// Batches of lifecycle events that go before everything else, one after the other; then one other thing gets its turn.
 const STREAK: u32 = 16;
+
+/// How often free memory is returned to the kernel.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The rings of the kernel's programs.
 pub(super) struct Rings {
@@ -63,6 +68,7 @@ pub(super) struct Pump {
     early: Vec<Request>,
     /// When the engine is next told that time has passed.
     tick: Instant,
+    trimmed: Instant,
     streak: u32,
 }
 
@@ -90,7 +96,8 @@ impl Pump {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
-        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early: Vec::new(), tick, streak }
+        let (early, trimmed) = (Vec::new(), tick);
+        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early, tick, trimmed, streak }
     }
 
     /// Tells the engine something before anything else: what an earlier run knew.
@@ -177,6 +184,10 @@ impl Pump {
                 let now = clock::now();
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
+                if self.trimmed.elapsed() >= TRIM_INTERVAL {
+                    self.trimmed = Instant::now();
+                    nature::trim();
+                }
             }
             Turn::Rescan => {
                 self.rescan.started(Instant::now());
