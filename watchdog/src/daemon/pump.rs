@@ -131,7 +131,7 @@ impl Pump {
 
     /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
     async fn next(&mut self) -> io::Result<Turn> {
-        let Self { rings, reports, requests, rescan, tick, streak, .. } = self;
+        let Self { core, rings, reports, requests, rescan, tick, streak, .. } = self;
         let (mut lives, mut steps) = (Vec::new(), Vec::new());
         let (lifecycle, memory) = match rings {
             Some(Rings { lifecycle, memory }) => (Some(lifecycle), Some(memory)),
@@ -141,7 +141,7 @@ impl Pump {
             tokio::select! {
                 report = reports.recv() => Ok(Turn::Report(report)),
                 request = requests.recv() => Ok(Turn::Request(request)),
-                read = read(memory, &mut steps) => read.map(|()| Turn::Memory(steps)),
+                read = read(memory, &mut steps, |_| true) => read.map(|()| Turn::Memory(steps)),
                 () = sleep_until(*tick) => Ok(Turn::Tick),
                 () = due(rescan.due()) => Ok(Turn::Rescan),
             }
@@ -149,7 +149,7 @@ impl Pump {
         let tired = *streak >= STREAK;
         tokio::select! {
             biased;
-            read = read(lifecycle, &mut lives), if !tired => {
+            read = read(lifecycle, &mut lives, |event| core.is_urgent(event)), if !tired => {
                 *streak += 1;
                 read.map(|()| Turn::Lifecycle(lives))
             }
@@ -167,9 +167,15 @@ impl Pump {
     fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
         match turn {
             Turn::Lifecycle(events) => self.lifecycle(events, effects),
-            Turn::Memory(events) => self.tell_all(events, effects),
+            Turn::Memory(events) => {
+                self.drain(effects);
+                self.tell_all(events, effects);
+            }
             Turn::Report(None) => return Err(io::Error::other("every thread that reads the host has ended")),
-            Turn::Report(Some(report)) => self.learn(report, effects),
+            Turn::Report(Some(report)) => {
+                self.drain(effects);
+                self.learn(report, effects);
+            }
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
             Turn::Request(Some(request)) => {
@@ -198,18 +204,16 @@ impl Pump {
     }
 
     fn answer(&mut self, request: Request, effects: &mut Vec<Effect>) {
-        if matches!(request, Request::Launch(..) | Request::Subagent(..)) {
-            if !matches!(self.stage, Stage::Ready) {
-                self.early.push(request);
-                return;
-            }
-            // Who forked the asker is told by an event that may still be on its way.
-            self.drain(effects);
+        if matches!(request, Request::Launch(..) | Request::Subagent(..)) && !matches!(self.stage, Stage::Ready) {
+            self.early.push(request);
+            return;
         }
+        // What happened before the request is in the answer; the fork of the requesting process among it.
+        self.drain(effects);
         self.core.answer(clock::now(), request, effects);
     }
 
-    /// Tells what the ring of lives and deaths holds now.
+    /// Tells the engine what the lifecycle ring holds now: every other input comes after the events before it.
     fn drain(&mut self, effects: &mut Vec<Effect>) {
         if let Some(rings) = &mut self.rings {
             let mut events = Vec::new();
@@ -363,9 +367,13 @@ impl Pump {
     }
 }
 
-async fn read(ring: Option<&mut EventStream>, events: &mut Vec<KernelEvent>) -> io::Result<()> {
+async fn read(
+    ring: Option<&mut EventStream>,
+    events: &mut Vec<KernelEvent>,
+    is_urgent: impl Fn(&KernelEvent) -> bool,
+) -> io::Result<()> {
     match ring {
-        Some(ring) => ring.next(events).await,
+        Some(ring) => ring.next(events, is_urgent).await,
         None => pending().await,
     }
 }
