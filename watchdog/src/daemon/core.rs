@@ -169,6 +169,11 @@ impl Core {
         self.engine.next_tick(now)
     }
 
+    /// Whether an event must be told at once.
+    pub(super) fn is_urgent(&self, event: &KernelEvent) -> bool {
+        self.engine.is_urgent(event)
+    }
+
     /// Does what is due from time to time.
     pub(super) fn tick(&mut self, now: BootTime, effects: &mut Vec<Effect>) {
         self.tell(now, Input::Tick, effects);

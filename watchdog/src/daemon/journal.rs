@@ -1,11 +1,12 @@
 //! The journal: the last events in bounded memory, and those who follow it.
 //!
 //! An event is kept as the line of JSON that it is shown as: about half the size of its parts, and rendered once however
-//! many look. Whoever may see it is settled when it is written, since later the process may be forgotten.
+//! many look. Lines share chunks of memory: ten thousand small allocations between short-lived ones would leave the heap
+//! full of holes. Whoever may see it is settled when it is written, since later the process may be forgotten.
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -21,6 +22,11 @@ const FOLLOWER_LINES: usize = 256;
 const ARGV_BYTES: usize = 512;
 /// Most bytes of any other string of an event.
 const TEXT_BYTES: usize = 512;
+
+/// Bytes of a chunk of lines, which is freed with the last of them.
+const CHUNK: usize = 64 * 1024;
+/// A line is begun in a chunk that has at least this much room left; few lines are longer.
+const LINE: usize = 1024;
 
 /// Who may see an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +76,8 @@ pub(super) struct Journal {
     capacity: usize,
     next_seq: u64,
     records: VecDeque<Record>,
+    /// Room for the next lines.
+    chunk: BytesMut,
     followers: Vec<Follower>,
     dropped: u64,
 }
@@ -77,20 +85,24 @@ pub(super) struct Journal {
 impl Journal {
     /// An empty journal that will hold `capacity` events.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, next_seq: 1, records: VecDeque::new(), followers: Vec::new(), dropped: 0 }
+        // Room for the event that makes the oldest one leave too: grown step by step, it would take up to twice as much.
+        let (records, chunk) = (VecDeque::with_capacity(capacity + 1), BytesMut::new());
+        Self { capacity, next_seq: 1, records, chunk, followers: Vec::new(), dropped: 0 }
     }
 
     /// Holds `capacity` events from now on.
     pub(super) fn resize(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.shed();
+        self.records.shrink_to(capacity + 1);
+        self.records.reserve_exact(capacity + 1 - self.records.len());
     }
 
     /// Writes an event that happened at the wall-clock time `moment`.
     pub(super) fn write(&mut self, entry: &JournalEntry, moment: String, audience: Audience) {
         let seq = self.next_seq;
         self.next_seq += 1;
-        let line = render(seq, &moment, entry);
+        let line = self.render(seq, &moment, entry);
         for follower in &mut self.followers {
             if audience.includes(follower.viewer) && !follower.offer(&line) {
                 self.dropped += 1;
@@ -133,6 +145,23 @@ impl Journal {
         self.dropped
     }
 
+    fn render(&mut self, seq: u64, moment: &str, entry: &JournalEntry) -> Bytes {
+        let (kind, detail) = describe(&entry.what);
+        let event = Event {
+            seq,
+            at: moment.to_owned(),
+            kind: kind.to_owned(),
+            pid: entry.process.map(|process| process.pid.0),
+            start_time: entry.process.map(|process| process.start_time.0),
+            session: entry.session.map(|session| session.0),
+            detail,
+        };
+        if self.chunk.capacity() < LINE {
+            self.chunk = BytesMut::with_capacity(CHUNK);
+        }
+        line(&event, &mut self.chunk)
+    }
+
     fn shed(&mut self) {
         let excess = self.records.len().saturating_sub(self.capacity);
         self.records.drain(..excess);
@@ -157,7 +186,7 @@ impl Follower {
             session: None,
             detail: members(json!({ "missed": gap.missed })),
         };
-        let told = self.lines.try_send(line(&event)).is_ok();
+        let told = self.lines.try_send(line(&event, &mut BytesMut::new())).is_ok();
         if told {
             self.gap = None;
         }
@@ -175,24 +204,11 @@ impl Audience {
     }
 }
 
-fn render(seq: u64, moment: &str, entry: &JournalEntry) -> Bytes {
-    let (kind, detail) = describe(&entry.what);
-    line(&Event {
-        seq,
-        at: moment.to_owned(),
-        kind: kind.to_owned(),
-        pid: entry.process.map(|process| process.pid.0),
-        start_time: entry.process.map(|process| process.start_time.0),
-        session: entry.session.map(|session| session.0),
-        detail,
-    })
-}
-
-fn line(event: &Event) -> Bytes {
+/// Appends a line to a chunk, which keeps what room is left.
+fn line(event: &Event, chunk: &mut BytesMut) -> Bytes {
     // Strings, numbers and maps with string keys: nothing here can fail to be JSON.
-    let mut line = serde_json::to_vec(event).unwrap_or_default();
-    line.shrink_to_fit();
-    line.into()
+    let _ = serde_json::to_writer(chunk.writer(), event);
+    chunk.split().freeze()
 }
 
 /// An event's type, and the members that only this type has.

@@ -37,6 +37,14 @@ fn the_oldest_events_make_room_and_the_sequence_shows_it() {
 }
 
 #[test]
+fn lines_stay_whole_across_chunks() {
+    let mut journal = Journal::new(10_000);
+    let events = u32::try_from(3 * CHUNK / 100).unwrap();
+    (1..=events).for_each(|pid| write(&mut journal, pid, OF_ALICE));
+    assert_eq!(pids(journal.read(ALICE, None)), (1..=events).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_user_sees_events_of_own_processes_and_of_the_host_only() {
     let mut journal = Journal::new(10);
     write(&mut journal, 1, OF_ALICE);

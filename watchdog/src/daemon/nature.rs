@@ -25,6 +25,17 @@ fn give_memory_back() {
 #[cfg(not(target_env = "gnu"))]
 fn give_memory_back() {}
 
+/// Returns free pages to the kernel, those below memory in use too: glibc itself returns only what is free at the end of the
+/// heap. Costs a walk over the free blocks, during which other threads wait to allocate: about a millisecond for 16 MiB.
+#[cfg(target_env = "gnu")]
+pub(super) fn trim() {
+    // SAFETY: malloc_trim takes a number, and may be called at any time.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn trim() {}
+
 /// Makes the process small, and hard to kill for want of memory, and lets it open as many files as it may: a descriptor is kept for
 /// tracked processes and connections. Neither is indispensable.
 pub(super) fn prepare() {

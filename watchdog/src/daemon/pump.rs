@@ -4,6 +4,7 @@
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -12,6 +13,7 @@ use super::core::Core;
 use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::heartbeat::Heartbeat;
 use super::keeper::Lasting;
+use super::nature;
 use super::request::Request;
 use super::rescan::Rescan;
 use super::run_file::RunFile;
@@ -23,6 +25,9 @@ use crate::kernel::EventStream;
 
 /// Batches of lifecycle events that go before everything else, one after the other; then one other thing gets its turn.
 const STREAK: u32 = 16;
+
+/// How often free memory is returned to the kernel.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The rings of the kernel's programs.
 pub(super) struct Rings {
@@ -66,6 +71,8 @@ pub(super) struct Pump {
     /// When the engine is next told that time has passed.
     tick: Instant,
     heartbeat: Heartbeat,
+    /// When freed memory was last returned to the kernel.
+    trimmed: Instant,
     streak: u32,
 }
 
@@ -95,8 +102,23 @@ impl Pump {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
         let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
-        let (early, heartbeat) = (Vec::new(), Heartbeat::wanted());
-        Self { core, hands, rings, reports, requests, rescan, stage, ready, kept, early, tick, heartbeat, streak }
+        let (early, heartbeat, trimmed) = (Vec::new(), Heartbeat::wanted(), tick);
+        Self {
+            core,
+            hands,
+            rings,
+            reports,
+            requests,
+            rescan,
+            stage,
+            ready,
+            kept,
+            early,
+            tick,
+            heartbeat,
+            trimmed,
+            streak,
+        }
     }
 
     /// Carries out `first`, and runs until `stop` is told, or a hand has gone.
@@ -126,7 +148,7 @@ impl Pump {
 
     /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
     async fn next(&mut self) -> io::Result<Turn> {
-        let Self { rings, reports, requests, rescan, tick, heartbeat, streak, .. } = self;
+        let Self { core, rings, reports, requests, rescan, tick, heartbeat, streak, .. } = self;
         let (mut lives, mut steps) = (Vec::new(), Vec::new());
         let (lifecycle, memory) = match rings {
             Some(Rings { lifecycle, memory }) => (Some(lifecycle), Some(memory)),
@@ -136,7 +158,7 @@ impl Pump {
             tokio::select! {
                 report = reports.recv() => Ok(Turn::Report(report)),
                 request = requests.recv() => Ok(Turn::Request(request)),
-                read = read(memory, &mut steps) => read.map(|()| Turn::Memory(steps)),
+                read = read(memory, &mut steps, |_| true) => read.map(|()| Turn::Memory(steps)),
                 () = sleep_until(*tick) => Ok(Turn::Tick),
                 () = due(rescan.due()) => Ok(Turn::Rescan),
                 () = due(heartbeat.due()) => Ok(Turn::Beat),
@@ -145,7 +167,7 @@ impl Pump {
         let tired = *streak >= STREAK;
         tokio::select! {
             biased;
-            read = read(lifecycle, &mut lives), if !tired => {
+            read = read(lifecycle, &mut lives, |event| core.is_urgent(event)), if !tired => {
                 *streak += 1;
                 read.map(|()| Turn::Lifecycle(lives))
             }
@@ -163,9 +185,15 @@ impl Pump {
     fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
         match turn {
             Turn::Lifecycle(events) => self.lifecycle(events, effects),
-            Turn::Memory(events) => self.tell_all(events, effects),
+            Turn::Memory(events) => {
+                self.drain(effects);
+                self.tell_all(events, effects);
+            }
             Turn::Report(None) => return Err(io::Error::other("every thread that reads the host has ended")),
-            Turn::Report(Some(report)) => self.learn(report, effects),
+            Turn::Report(Some(report)) => {
+                self.drain(effects);
+                self.learn(report, effects);
+            }
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
             Turn::Request(Some(request)) => {
@@ -180,6 +208,10 @@ impl Pump {
                 let now = clock::now();
                 self.core.tick(now, effects);
                 self.tick = Instant::now() + self.core.next_tick(now);
+                if self.trimmed.elapsed() >= TRIM_INTERVAL {
+                    self.trimmed = Instant::now();
+                    nature::trim();
+                }
             }
             Turn::Beat => {}
             Turn::Rescan => {
@@ -196,10 +228,8 @@ impl Pump {
             self.early.push(request);
             return;
         }
-        if matches!(request, Request::Launch(..) | Request::Subagent(..)) {
-            // Who forked the asker is told by an event that may still be on its way.
-            self.drain(effects);
-        }
+        // What happened before the request is in the answer; the fork of the requesting process among it.
+        self.drain(effects);
         self.core.answer(clock::now(), request, effects);
     }
 
@@ -219,7 +249,7 @@ impl Pump {
         }
     }
 
-    /// Tells what the ring of lives and deaths holds now.
+    /// Tells the engine what the lifecycle ring holds now: every other input comes after the events before it.
     fn drain(&mut self, effects: &mut Vec<Effect>) {
         if let Some(rings) = &mut self.rings {
             let mut events = Vec::new();
@@ -377,9 +407,13 @@ impl Pump {
     }
 }
 
-async fn read(ring: Option<&mut EventStream>, events: &mut Vec<KernelEvent>) -> io::Result<()> {
+async fn read(
+    ring: Option<&mut EventStream>,
+    events: &mut Vec<KernelEvent>,
+    is_urgent: impl Fn(&KernelEvent) -> bool,
+) -> io::Result<()> {
     match ring {
-        Some(ring) => ring.next(events).await,
+        Some(ring) => ring.next(events, is_urgent).await,
         None => pending().await,
     }
 }

@@ -97,6 +97,23 @@ pub enum KernelEvent {
     Denied(Denied),
 }
 
+impl KernelEvent {
+    /// When it happened.
+    #[must_use]
+    pub fn at(&self) -> BootTime {
+        match self {
+            Self::Fork(fork) => fork.at,
+            Self::Exec(exec) => exec.at,
+            Self::Exit(exit) => exit.at,
+            Self::Oom(oom) => oom.at,
+            Self::Signal(signal) => signal.at,
+            Self::MemoryStep(sample) => sample.at,
+            Self::Reclaim(reclaim) => reclaim.at,
+            Self::Denied(denied) => denied.at,
+        }
+    }
+}
+
 /// A process's place in a session, as the kernel's map holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {

@@ -191,14 +191,15 @@ impl Step<'_> {
         match self.role(known) {
             Role::Root { profile, parent } => self.move_out(process, &profile, parent),
             Role::Member(kind) => {
-                let renamed = self.profile(&known.image, &known.comm).map(|profile| profile.name.clone());
-                let root = self.engine.sessions.get(session).map(|session| session.root);
+                let is_root = self.engine.sessions.get(session).is_some_and(|session| session.root == process);
+                let renamed = is_root.then(|| self.profile(&known.image, &known.comm)).flatten();
+                let renamed = renamed.map(|profile| profile.name.clone());
                 if let Some(known) = self.engine.table.get_mut(process) {
                     known.kind = kind;
                 }
                 // A wrapper executed another agent in its own place. What was granted as something keeps that name.
                 let granted = self.engine.gate.lease(process).is_some_and(|lease| lease.profile != UNPROFILED);
-                if let Some(profile) = renamed.filter(|_| root == Some(process)) {
+                if let Some(profile) = renamed {
                     if granted {
                         self.matches_too(session, profile);
                     } else if let Some(known) = self.engine.sessions.get_mut(session) {

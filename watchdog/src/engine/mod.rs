@@ -204,6 +204,28 @@ impl Engine {
         due.into_iter().flatten().fold(tick, |tick, due| tick.min(due.max(TICK_SOONEST)))
     }
 
+    /// Whether an event must be handled at once. The others are the life of short processes; they may wait for a moment, as
+    /// long as every other input comes after them.
+    #[must_use]
+    pub fn is_urgent(&self, event: &KernelEvent) -> bool {
+        // An action or a launch may wait for any exit.
+        if self.acts.pending() || self.queue_depth() > 0 {
+            return true;
+        }
+        match event {
+            KernelEvent::Fork(_) => false,
+            KernelEvent::Exec(exec) => exec.lineage.provisional || exec.lineage.root == exec.process,
+            KernelEvent::Exit(exit) => self.table.alive(exit.process).is_some_and(|dead| {
+                dead.is_agent() || dead.children.iter().any(|child| self.table.alive(*child).is_some())
+            }),
+            KernelEvent::Oom(_)
+            | KernelEvent::Signal(_)
+            | KernelEvent::MemoryStep(_)
+            | KernelEvent::Reclaim(_)
+            | KernelEvent::Denied(_) => true,
+        }
+    }
+
     /// The living process of a session that has this pid now.
     #[must_use]
     pub fn process(&self, pid: Pid) -> Option<ProcessId> {

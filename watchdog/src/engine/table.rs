@@ -132,6 +132,9 @@ impl Table {
             self.leaving.pop_front();
             self.forget(id);
         }
+        if self.by_pid.len() < self.by_pid.capacity() / 8 {
+            self.by_pid.shrink_to(2 * self.by_pid.len());
+        }
     }
 
     /// Removes a dead process, and the dead above it that it was the last child of.

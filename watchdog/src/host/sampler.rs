@@ -219,6 +219,9 @@ impl Sampler {
         }
         if seen < self.known.len() {
             self.known.retain(|_, known| known.round == self.round);
+            if self.known.len() < self.known.capacity() / 8 {
+                self.known.shrink_to(2 * self.known.len());
+            }
         }
         self.held_then = self.held;
         let elapsed = self.last.replace(at).map(|last| at.since(last));

@@ -4,6 +4,7 @@
 //! programs must know, [`load`] puts the programs in and attaches them, [`tracer`] is the handle on what runs then and
 //! [`gate`] the part of it that holds sessions to their bounds, [`stream`] takes records off the rings, and [`decode`] makes events of their bytes.
 
+mod alarm;
 pub mod btf;
 pub mod decode;
 pub mod error;

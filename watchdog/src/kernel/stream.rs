@@ -7,11 +7,13 @@ use std::time::Duration;
 use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, sleep_until};
 use watchdog_common::NOTICE_INTERVAL_NANOS;
 
+use super::alarm::Alarm;
 use super::decode::decode;
+use crate::engine::id::BootTime;
 use crate::engine::input::KernelEvent;
+use crate::host::clock;
 
 /// One of the two rings, read when it suits the reader.
 pub struct EventRing {
@@ -22,19 +24,32 @@ pub struct EventRing {
 /// A ring that can be waited for.
 ///
 /// The programs give notice of a record only when none was given in the last [`NOTICE_INTERVAL_NANOS`], and the kernel passes
-/// the notice on only when nothing else is in the ring. So a record without a notice that is left there keeps all later ones
-/// from being noticed. Whoever found something or was given notice therefore looks once more after a longer time, until
-/// there is nothing: no record waits longer than that. A notice that comes with nothing counts too, since the look that
-/// took its record may have come first. (A record whose program was held up between reading the clock and submitting may
-/// wait longer: [`drain`](Self::drain) the stream now and then.)
+/// the notice on only when nothing else is in the ring. So as long as a look finds a record that is younger than that
+/// interval, a later record may come without a notice, and another look is due. (A record whose program was held up between
+/// reading the clock and submitting may wait longer: [`drain`](Self::drain) the stream now and then.)
+///
+/// To wake up costs more than to read a record, and to handle a record more than to read it, since everything is cold by
+/// then. So while records come in, a notice is followed by a look after [`SETTLE`] only, by which most short processes have
+/// forked, executed and exited; and what is not urgent is kept for [`HOLD`], for all of it to be handled in one go.
 pub struct EventStream {
     ring: AsyncFd<EventRing>,
-    /// When to look again without a notice.
-    again: Option<Instant>,
+    alarm: Alarm,
+    /// When the last look was, and the next is due without a notice.
+    looked: BootTime,
+    again: Option<BootTime>,
+    /// What was read and is not urgent.
+    held: Vec<KernelEvent>,
+    held_until: Option<BootTime>,
 }
 
-/// The time from a look that found something, or from a notice, to the next.
+/// A record this old has not suppressed the notice of a later one.
 const LOOK_AGAIN: Duration = Duration::from_nanos(NOTICE_INTERVAL_NANOS + 1_000_000);
+/// From a notice to the look, unless nothing has come for [`QUIET`]: then the look is at once.
+const SETTLE: Duration = Duration::from_millis(8);
+const QUIET: Duration = Duration::from_millis(100);
+/// How long an event waits that is not urgent, and how many do.
+const HOLD: Duration = Duration::from_millis(50);
+const HELD_MAX: usize = 512;
 
 /// Most records that one call takes, so that a storm of events does not keep everything else waiting.
 const BATCH: usize = 4_096;
@@ -76,7 +91,14 @@ impl EventRing {
         // SAFETY: the descriptor is the map's own, which `ring` owns: it is open, and the same, as long as `self` lives, and
         // `self` goes into the AsyncFd.
         let ring = unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) };
-        Ok(EventStream { ring: ring.map_err(|error| error.into_parts().1)?, again: None })
+        Ok(EventStream {
+            ring: ring.map_err(|error| error.into_parts().1)?,
+            alarm: Alarm::new()?,
+            looked: BootTime::default(),
+            again: None,
+            held: Vec::new(),
+            held_until: None,
+        })
     }
 }
 
@@ -87,38 +109,73 @@ impl AsRawFd for EventRing {
 }
 
 impl EventStream {
-    /// Waits until there is something, and appends it, oldest first. May append nothing. Nothing is lost when the future
-    /// is dropped: it takes from the ring only after its last wait.
+    /// Waits until there is something urgent, or something has waited for long enough, and appends all there is, oldest first.
+    /// Nothing is lost when the future is dropped.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
-    pub async fn next(&mut self, out: &mut Vec<KernelEvent>) -> io::Result<()> {
-        let noticed = match self.again {
-            None => Some(self.ring.readable_mut().await?),
-            Some(again) => tokio::select! {
-                () = sleep_until(again) => None,
-                noticed = self.ring.readable_mut() => Some(noticed?),
-            },
-        };
-        self.again = noticed.map(|mut noticed| {
-            // What comes before a notice is cleared is found by the look that follows.
-            noticed.clear_ready();
-            Instant::now() + LOOK_AGAIN
-        });
-        self.drain(out);
-        Ok(())
+    /// When the runtime is shutting down, or the timer cannot be set.
+    pub async fn next(
+        &mut self,
+        out: &mut Vec<KernelEvent>,
+        is_urgent: impl Fn(&KernelEvent) -> bool,
+    ) -> io::Result<()> {
+        loop {
+            let due = [self.again, self.held_until].into_iter().flatten().min();
+            self.alarm.set(due)?;
+            let noticed = tokio::select! {
+                noticed = self.ring.readable_mut() => {
+                    // What comes before a notice is cleared is found by the look that follows.
+                    noticed?.clear_ready();
+                    true
+                }
+                rung = self.alarm.rings() => {
+                    rung?;
+                    false
+                }
+            };
+            let now = clock::now();
+            if noticed && due.is_none_or(|due| now < due) && now.since(self.looked) < QUIET {
+                let settled = now.plus(SETTLE);
+                self.again = Some(self.again.map_or(settled, |again| again.min(settled)));
+                continue;
+            }
+            let before = self.held.len();
+            self.look(now);
+            if self.held.len() >= HELD_MAX
+                || self.held_until.is_some_and(|until| now >= until)
+                || self.held[before..].iter().any(&is_urgent)
+            {
+                self.hand_over(out);
+                return Ok(());
+            }
+        }
     }
 
-    /// Appends what is there, without waiting, and without taking so much at once that everything else is kept waiting. A look
-    /// that is due for what was found before stays due.
+    /// Appends what is there, without waiting, and without taking so much at once that everything else is kept waiting.
     pub fn drain(&mut self, out: &mut Vec<KernelEvent>) {
-        let before = out.len();
-        let emptied = self.ring.get_mut().drain(out);
-        match (emptied, out.len() > before) {
-            (false, _) => self.again = Some(Instant::now()),
-            (true, true) => self.again = Some(Instant::now() + LOOK_AGAIN),
-            (true, false) => {}
+        self.look(clock::now());
+        self.hand_over(out);
+    }
+
+    fn look(&mut self, now: BootTime) {
+        let before = self.held.len();
+        let emptied = self.ring.get_mut().drain(&mut self.held);
+        let youngest = self.held[before..].iter().map(KernelEvent::at).max();
+        self.looked = now;
+        let again = match youngest {
+            _ if !emptied => Some(now),
+            Some(youngest) => Some(youngest.plus(LOOK_AGAIN)).filter(|again| *again > now),
+            None => self.again.filter(|again| *again > now),
+        };
+        self.again = again;
+        if !self.held.is_empty() && self.held_until.is_none() {
+            self.held_until = Some(now.plus(HOLD));
         }
+    }
+
+    fn hand_over(&mut self, out: &mut Vec<KernelEvent>) {
+        out.append(&mut std::mem::take(&mut self.held));
+        self.held_until = None;
     }
 
     /// Records that made no sense. Anything but 0 is a defect of this program.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use watchdog::config::Candidates;
+use watchdog::engine::input::KernelEvent;
 use watchdog::kernel::{LoadOptions, Tracer};
 
 use super::scene::{Agent, root, soon};
@@ -24,11 +25,49 @@ async fn a_look_in_between_keeps_no_later_event_from_arriving() {
     for _ in 0..200 {
         let mut events = Vec::new();
         while events.is_empty() {
-            timeout(soon(), lifecycle.next(&mut events)).await.expect("the agent forks all the time").expect("a ring");
+            let next = lifecycle.next(&mut events, |_| true);
+            timeout(soon(), next).await.expect("the agent forks all the time").expect("a ring");
         }
         for _ in 0..8 {
             lifecycle.drain(&mut events);
             sleep(Duration::from_micros(200));
         }
+    }
+}
+
+#[tokio::test]
+async fn urgent_event_brings_held_ones() {
+    let candidates = Candidates::default();
+    let (mut tracer, streams) =
+        Tracer::load(&LoadOptions::new(4_096, &candidates)).expect("these tests need root and a kernel with BTF");
+    let mut lifecycle = streams.lifecycle.into_stream().expect("a runtime that watches descriptors");
+    let agent = Agent::waiting("/bin/true");
+    tracer.track(agent.process, &root(agent.process)).expect("track");
+    agent.go();
+
+    let own_exit = |event: &KernelEvent| matches!(event, KernelEvent::Exit(exit) if exit.process == agent.process);
+    let mut events = Vec::new();
+    while !events.iter().any(own_exit) {
+        timeout(soon(), lifecycle.next(&mut events, own_exit)).await.expect("the agent exits").expect("a ring");
+    }
+    let exits = events.iter().filter(|event| matches!(event, KernelEvent::Exit(_))).count();
+    assert!(events.iter().any(|event| matches!(event, KernelEvent::Fork(_))) && exits >= 1, "{events:?}");
+    assert!(events.is_sorted_by_key(KernelEvent::at), "{events:?}");
+}
+
+#[tokio::test]
+async fn event_not_urgent_comes_without_another() {
+    let candidates = Candidates::default();
+    let (mut tracer, streams) =
+        Tracer::load(&LoadOptions::new(4_096, &candidates)).expect("these tests need root and a kernel with BTF");
+    let mut lifecycle = streams.lifecycle.into_stream().expect("a runtime that watches descriptors");
+    let agent = Agent::waiting("/bin/true; exec sleep 100");
+    tracer.track(agent.process, &root(agent.process)).expect("track");
+    agent.go();
+
+    let mut events = Vec::new();
+    let sleeps = |event: &KernelEvent| matches!(event, KernelEvent::Exec(exec) if exec.image.path.ends_with("/sleep"));
+    while !events.iter().any(sleeps) {
+        timeout(soon(), lifecycle.next(&mut events, |_| false)).await.expect("the agent executes").expect("a ring");
     }
 }

@@ -31,6 +31,8 @@ mod programs;
 #[cfg(feature = "bench")]
 mod sample;
 #[cfg(feature = "bench")]
+mod soak;
+#[cfg(feature = "bench")]
 mod stage;
 #[cfg(feature = "bench")]
 mod storm;
@@ -61,6 +63,9 @@ pub(crate) struct Options {
     /// Fewer rounds, shorter storms: to see that it works, not to judge by.
     #[arg(long)]
     quick: bool,
+    /// How long `soak` runs.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_440))]
+    minutes: u32,
 }
 
 /// The benches, in the order in which they run.
@@ -80,13 +85,15 @@ enum Name {
     Latency,
     /// What a launch through the gate costs, 100 of them at once, a freed place, and a crowd of 10,000.
     Gate,
+    /// The daemon's memory and CPU while an agent starts 50 short processes a second, for `--minutes`.
+    Soak,
 }
 
 /// Builds what is measured and what measures, and becomes the latter as root.
 ///
 /// # Errors
 /// When either cannot be built, or root cannot be had.
-pub(crate) fn run(Options { names, quick }: &Options) -> Result<ExitCode> {
+pub(crate) fn run(Options { names, quick, minutes }: &Options) -> Result<ExitCode> {
     let status = cargo()
         .args(["build", "--release", "--package", "watchdog", "--package", "xtask", "--features", "xtask/bench"])
         .status()
@@ -95,5 +102,6 @@ pub(crate) fn run(Options { names, quick }: &Options) -> Result<ExitCode> {
     let mut arguments: Vec<OsString> = vec!["bench-measure".into()];
     arguments.extend(names.iter().filter_map(|name| Some(name.to_possible_value()?.get_name().into())));
     arguments.extend(quick.then(|| "--quick".into()));
+    arguments.push(format!("--minutes={minutes}").into());
     become_root(target_directory().join("release/xtask").as_os_str(), &arguments)
 }

@@ -58,20 +58,29 @@ impl Outcome {
         self.forks as f64 / self.seconds
     }
 
+    /// The daemon's CPU time for each process, in microseconds. What it does at rest meanwhile is included.
+    pub(super) fn micros_per_process(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / (self.rate() * self.seconds)
+    }
+
     /// As many events as there must have been.
     fn expected(&self) -> u64 {
         self.forks + self.execs + self.exits
     }
 
-    /// Whether all events are accounted for, and the table is right.
+    /// Whether all events are accounted for, and the table is right; what that cost.
     pub(super) fn judge(&self, name: &str, figures: &mut Figures) {
+        self.judge_events(name, figures);
+        figures.told(format!("{name}: daemon's CPU for each process"), format!("{:.0} µs", self.micros_per_process()));
+    }
+
+    /// Whether all events are accounted for, and the table is right.
+    pub(super) fn judge_events(&self, name: &str, figures: &mut Figures) {
         let told = self.received + self.lost;
         let counted = format!("{told} of {}", self.expected());
         figures.holds(format!("{name}: events received + counted as lost"), "all", counted, told == self.expected());
         let agreed = self.agreed.map_or("no".to_owned(), |took| format!("after {:.0} ms", took.as_secs_f64() * 1e3));
         figures.holds(format!("{name}: table equals /proc"), "≤ 2 s", agreed, self.agreed.is_some());
-        let per_process = self.cpu.as_secs_f64() * 1e6 / (self.rate() * self.seconds);
-        figures.told(format!("{name}: daemon's CPU for each process"), format!("{per_process:.0} µs"));
     }
 }
 

@@ -294,8 +294,10 @@ fn command_name(path: &str) -> &str {
         return base_name(of);
     }
     let wrapped = file.strip_prefix('.').and_then(|file| file.strip_suffix("-wrapped"));
+    // To prepare a search costs more than all else here, and most names are too short for it to find anything.
+    let platforms = ["-x86_64-unknown-linux-", "-aarch64-unknown-linux-"].into_iter();
     let platform =
-        ["-x86_64-unknown-linux-", "-aarch64-unknown-linux-"].iter().find_map(|platform| file.split_once(platform));
+        platforms.filter(|platform| file.len() > platform.len()).find_map(|platform| file.split_once(platform));
     wrapped.or(platform.map(|(name, _)| name)).unwrap_or(file)
 }
 

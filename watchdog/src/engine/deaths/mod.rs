@@ -116,6 +116,10 @@ impl Deaths {
                 self.kept.push_back(dead);
             }
         }
+        // Thousands may have died at once.
+        if self.recent.len() < self.recent.capacity() / 4 {
+            self.recent.shrink_to(2 * self.recent.len());
+        }
         while self.kept.len() > KEPT {
             let of_ended = |dead: &Dead| !dead.session.is_some_and(&is_open);
             let oldest = self.kept.iter().position(of_ended).unwrap_or(0);

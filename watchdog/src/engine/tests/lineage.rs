@@ -1,7 +1,7 @@
 use super::world::{USER, World, listed, naming};
 use crate::api::{FindingKind, ProcessKind, ProcessState};
 use crate::engine::effect::Effect;
-use crate::engine::input::{Input, Stdin};
+use crate::engine::input::{Exit, Input, KernelEvent, Stdin};
 
 #[test]
 fn a_candidate_that_is_no_agent_is_let_go_with_what_it_forked() {
@@ -114,4 +114,21 @@ fn argv_is_not_shown_to_another_user() {
     let owner = world.engine.tree(Viewer::User(USER), &naming());
     assert!(stranger.sessions.is_empty());
     assert_eq!(owner.sessions.len(), 1);
+}
+
+#[test]
+fn only_exits_with_consequences_are_urgent() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let shell = world.spawn(agent, &["/bin/sh", "-c", "make"]);
+    let tool = world.spawn(shell, &["/bin/true"]);
+    let urgent = |world: &World, process| {
+        let exit = Exit { at: world.now, process, status: None, peak: None };
+        world.engine.is_urgent(&KernelEvent::Exit(exit))
+    };
+    assert!(urgent(&world, agent), "an agent may leave orphans");
+    assert!(urgent(&world, shell), "it leaves a living child");
+    assert!(!urgent(&world, tool));
+    world.kill(tool);
+    assert!(!urgent(&world, shell), "its child is dead");
 }

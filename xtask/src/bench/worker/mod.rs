@@ -38,7 +38,13 @@ enum Work {
     /// Fork so many processes, which sleep; end with stdin.
     Sleepers { count: u32 },
     /// Fork and execute /bin/true so often a second; then end with stdin.
-    Storm { per_second: u32, seconds: u32 },
+    Storm {
+        per_second: u32,
+        seconds: u32,
+        /// Helpers that stay, in place of every 500th process.
+        #[arg(long, default_value_t = 0)]
+        helpers: u32,
+    },
     /// Fork and execute /bin/true as often as can be, on two CPUs; then end with stdin.
     Flood { seconds: u32 },
     /// Start three helpers of this program, and sleep.
@@ -69,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Work::Forks { count } => timed::forks(*count),
         Work::Spawns { count, command } => timed::spawns(*count, command),
         Work::Sleepers { count } => processes::sleepers(*count),
-        Work::Storm { per_second, seconds } => storm::paced(*per_second, *seconds),
+        Work::Storm { per_second, seconds, helpers } => storm::paced(*per_second, *seconds, *helpers),
         Work::Flood { seconds } => storm::flood(*seconds),
         Work::Agent { helper } => processes::agent(helper),
         Work::Helper => processes::helper(),

@@ -2,13 +2,13 @@
 //! execute /bin/true and are waited for; some are left sleeping, so that there is something for a table to hold.
 
 use std::collections::VecDeque;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::processes::{end_with_stdin, fork, say, sleep_below_parent, wait};
+use super::processes::{end_below_parent, end_with_stdin, fork, say, sleep_below_parent, wait};
 
 /// Of so many children, one is left sleeping.
 const LEFT_EVERY: u32 = 500;
@@ -20,17 +20,22 @@ const LEFT_BY_FLOOD: u32 = 20;
 const BURST: u32 = 20;
 
 const TRUE: &CStr = c"/bin/true";
+const SLEEP: &CStr = c"/bin/sleep";
 
-/// So many a second; those that were late are made up for.
-pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
+/// Starts so many processes a second, and makes up for those that are late. With helpers, these start first and stay, and no
+/// other child does.
+pub(super) fn paced(per_second: u32, seconds: u32, helpers: u32) -> Result<()> {
     leave_group()?;
     let began = Instant::now();
-    let (mut executed, mut left) = (0, 0);
+    let (mut executed, mut left) = (0, helpers);
+    for _ in 0..helpers {
+        fork(become_helper)?;
+    }
     let mut running = VecDeque::new();
     for number in 1..=per_second * seconds {
         let due = Duration::from_secs_f64(f64::from(number) / f64::from(per_second));
         thread::sleep(due.saturating_sub(began.elapsed()));
-        if number % LEFT_EVERY == 0 {
+        if helpers == 0 && number % LEFT_EVERY == 0 {
             fork(sleep_below_parent)?;
             left += 1;
         } else {
@@ -42,7 +47,7 @@ pub(super) fn paced(per_second: u32, seconds: u32) -> Result<()> {
         }
     }
     running.into_iter().try_for_each(wait)?;
-    tell(executed + left, executed, executed, began)?;
+    tell(executed + left, executed + helpers, executed, began)?;
     end_with_stdin()
 }
 
@@ -83,10 +88,20 @@ fn until(end: Instant) -> Result<u32> {
 }
 
 fn execute() {
-    let argv = [TRUE.as_ptr(), std::ptr::null()];
+    execute_with(&[TRUE.as_ptr(), std::ptr::null()]);
+}
+
+/// Executes sleep(1), which ends with its parent.
+fn become_helper() {
+    end_below_parent();
+    execute_with(&[SLEEP.as_ptr(), c"infinity".as_ptr(), std::ptr::null()]);
+}
+
+/// The first argument is the program.
+fn execute_with(argv: &[*const c_char]) {
     // SAFETY: a program and a list of arguments that ends with null. It returns only when it fails, and then the child
     // ends without an exec, which the bench notices as a loss.
-    unsafe { libc::execv(TRUE.as_ptr(), argv.as_ptr()) };
+    unsafe { libc::execv(argv[0], argv.as_ptr()) };
 }
 
 /// Makes this a session of its own, by which /proc tells its descendants from everybody else's.
