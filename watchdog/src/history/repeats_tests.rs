@@ -139,7 +139,7 @@ fn flood_of_one_session_stays_small() {
             pen.write(now, Some(1000), what);
         }
         let other = occurrence_of_other(now, number);
-        if number % 1_000 == 0 {
+        if number.is_multiple_of(1_000) {
             assert!(counter.take(now, &other, || death(2, number, "node", 1)).is_some(), "another user's death");
         }
     }
@@ -149,7 +149,7 @@ fn flood_of_one_session_stays_small() {
 }
 
 fn occurrence_of_other(now: BootTime, number: u32) -> Occurrence<'static> {
-    occurrence(now, 1001, 2, if number % 2_000 == 0 { "node killed" } else { "rg killed" }, Urgency::Notable)
+    occurrence(now, 1001, 2, if number.is_multiple_of(2_000) { "node killed" } else { "rg killed" }, Urgency::Notable)
 }
 
 #[test]
