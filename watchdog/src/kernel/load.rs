@@ -163,7 +163,12 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
     let [sampler, counting] =
         ["sample", "recount"].map(|program| load_iterator(ebpf, program, &btf).map_err(|error| reason(&error)));
     let lsm = gate::try_lsm(ebpf, &btf).map_err(|error| reason(&error));
-    Ok(Features { signals, oom, close_watch, sampler, counting, lsm })
+    let files = if layout.offsets.bprm_file == ABSENT {
+        Err("its types do not tell which file is executed: denied agents are known by the path alone".to_owned())
+    } else {
+        Ok(())
+    };
+    Ok(Features { signals, oom, close_watch, sampler, counting, files, lsm })
 }
 
 /// Why a feature is off. A program that was refused before the verifier saw it has no output of that.

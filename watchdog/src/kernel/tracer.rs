@@ -65,6 +65,8 @@ pub struct Features {
     pub sampler: Feature,
     /// Counting the processes of gated sessions.
     pub counting: Feature,
+    /// Telling the file that is executed from its path.
+    pub files: Feature,
     /// Refusing a fork or an exec: that LSM programs are not only taken but called was tried.
     pub lsm: Feature,
 }
@@ -154,13 +156,14 @@ impl Tracer {
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
             self.features.oom = self.attach(program).map(drop).map_err(|error| error.to_string());
         }
-        let Features { signals, oom, close_watch, sampler, counting, lsm } = &self.features;
+        let Features { signals, oom, close_watch, sampler, counting, files, lsm } = &self.features;
         for (name, feature) in [
             ("signals", signals),
             ("oom", oom),
             ("close watch", close_watch),
             ("sampler", sampler),
             ("counting", counting),
+            ("executed files", files),
         ] {
             if let Err(reason) = feature {
                 tracing::warn!(feature = name, %reason, "this kernel does not give all: doing without");

@@ -9,8 +9,8 @@ use super::scene::Scene;
 #[test]
 fn this_kernel_gives_every_feature() {
     let scene = Scene::new();
-    let Features { signals, oom, close_watch, sampler, counting, lsm } = scene.tracer.features();
-    for feature in [signals, oom, close_watch, sampler, counting] {
+    let Features { signals, oom, close_watch, sampler, counting, files, lsm } = scene.tracer.features();
+    for feature in [signals, oom, close_watch, sampler, counting, files] {
         assert_eq!(feature, &Ok(()));
     }
     // fork, exec, one of two for exit, free; signal, one of two for victims; three of close watch; the sampler, and what counts;

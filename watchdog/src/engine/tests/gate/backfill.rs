@@ -163,7 +163,9 @@ fn successive_heads_share_one_block() {
 #[test]
 fn many_large_launches_block_once() {
     let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
-    (0..50).for_each(|_| drop(asks_for(&mut world, ALICE, 15 * GIB)));
+    for _ in 0..50 {
+        asks_for(&mut world, ALICE, 15 * GIB);
+    }
     let behind = small(&mut world, BOB);
     world.pass(Duration::from_secs(60));
     assert_eq!(granted(&world), [behind]);
@@ -221,7 +223,9 @@ fn many_users_leave_a_place() {
     let mut world = roomy(&config_with("max_sessions = 1\nmax_queue = 1000"));
     start(&mut world);
     for user in 1..=10 {
-        (0..900).for_each(|_| drop(asks_for(&mut world, Uid(user * 1_000), 64)));
+        for _ in 0..900 {
+            asks_for(&mut world, Uid(user * 1_000), 64);
+        }
     }
     assert!(waiting(&world).len() < 1_000);
     let newcomer = asks_for(&mut world, Uid(11_000), 64);
