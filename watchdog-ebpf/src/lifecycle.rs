@@ -5,13 +5,13 @@ use core::{ffi::c_void, mem::offset_of};
 use aya_ebpf::{helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
 use aya_log_ebpf::warn;
 use watchdog_common::{
-    ARGV_MAX, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
+    ARGV_MAX, DeathRecord, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
     PATH_MAX, RecordKind, Tracked, name_hash_step, same_start,
 };
 
 use crate::{
     emit, gate,
-    maps::{CANDIDATES, ExecScratch, SCRATCH, TRACK_EVERY_EXEC, TRACKED},
+    maps::{CANDIDATES, DEATH_COUNT, DEATHS, ExecScratch, ROOT_DEATHS, SCRATCH, TRACK_EVERY_EXEC, TRACKED},
     task::{self, Task},
 };
 
@@ -179,7 +179,8 @@ fn exited(task: Task) -> Option<()> {
         return None;
     }
     gate::leave(entry.counted);
-    let (inherited_peak, is_root) = (entry.inherited_peak, entry.lineage.root == tgid);
+    let (inherited_peak, lineage) = (entry.inherited_peak, entry.lineage);
+    let is_root = lineage.root == tgid;
     let process = task.process();
     let record = ExitRecord {
         header: emit::header(RecordKind::Exit, leader),
@@ -192,6 +193,8 @@ fn exited(task: Task) -> Option<()> {
     };
     if flags & LineageFlags::WITNESS != 0 {
         let _ = TRACKED.remove(tgid);
+    } else {
+        keep_death(&record, lineage);
     }
     // A whole session may be left behind.
     if is_root {
@@ -200,6 +203,23 @@ fn exited(task: Task) -> Option<()> {
         emit::lifecycle(&record)
     }
     Some(())
+}
+
+/// Keeps a death for a daemon that does not read the ring now, or not in time. Cost: an insert into a map.
+#[inline(always)]
+fn keep_death(exit: &ExitRecord, lineage: Lineage) {
+    let tgid = exit.header.tgid;
+    let death = DeathRecord { exit: *exit, lineage };
+    // A program that only has an agent's name is a root too, and there are many.
+    if lineage.root == tgid && lineage.flags & LineageFlags::PROVISIONAL == 0 {
+        let _ = ROOT_DEATHS.insert(tgid, death, 0);
+        return;
+    }
+    let _ = DEATHS.insert(tgid, death, 0);
+    if let Some(count) = DEATH_COUNT.get_ptr_mut(0) {
+        // SAFETY: the counter is this CPU's own.
+        unsafe { *count += 1 };
+    }
 }
 
 /// Notes that the process has exited; `false` when another of its threads has done so already.

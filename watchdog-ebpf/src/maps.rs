@@ -4,7 +4,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, Gated, LossCause, PATH_MAX, Recount, Tracked};
+use watchdog_common::{ARGV_MAX, DeathRecord, ExecRecord, Gated, LossCause, PATH_MAX, Reader, Recount, Tracked};
 
 /// Who is tracked, by tgid: 56 bytes of value and some 60 of overhead each.
 ///
@@ -64,6 +64,23 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 /// Records that found no room, per CPU, by the slots of [`LossCause`]: one value, so that userspace reads it in one call.
 #[map]
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
+
+/// Deaths of session roots, by tgid: 112 bytes of value. Read by the next daemon after one that was down. Least recently used
+/// entries are dropped; a host has memory for fewer sessions than there is room for here.
+#[map]
+pub static ROOT_DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(1_024, 0);
+
+/// Deaths of all other tracked processes, in a map of their own so that short-lived children cannot push out a root.
+#[map]
+pub static DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(4_096, 0);
+
+/// Deaths that were put into [`DEATHS`], per CPU: more than it holds were dropped from it.
+#[map]
+pub static DEATH_COUNT: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// What the last daemon had seen.
+#[map]
+pub static READER: Array<Reader> = Array::with_max_entries(1, 0);
 
 /// Where an exec's record is put together: it is too large for the 512 bytes of stack. Tracepoints run with preemption
 /// off, so one per CPU is enough.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::{Core, Facts};
 use super::hands::{self, Ledger, Loaded};
 use super::historian::Historian;
+use super::members::MemberFile;
 use super::metrics::Metrics;
 use super::notify;
 use super::peaks;
@@ -23,9 +24,11 @@ use crate::api::Tracking;
 use crate::config::Config;
 use crate::engine::act::{ActionRecord, Rights};
 use crate::engine::gate::Restored;
-use crate::engine::input::Input;
+use crate::engine::id::ProcessId;
+use crate::engine::input::{Absence, Input, KernelEvent, Lineage, MissedExit};
 use crate::host::{self, capability, clock};
-use crate::kernel::{Features, Streams};
+use crate::kernel::{Features, Inherited, Streams};
+use crate::units;
 
 /// Stack of the thread. Only what is touched counts.
 const STACK: usize = 1 << 20;
@@ -45,6 +48,10 @@ struct Beginning {
     kept: Kept,
     restored: Restored,
     resumed: Vec<ActionRecord>,
+    /// Where processes belonged, as far as an earlier daemon wrote it down.
+    places: Vec<(ProcessId, Lineage)>,
+    members: MemberFile,
+    runtime_dir: PathBuf,
     ledger: Ledger,
     recorder: Option<Recorder>,
 }
@@ -70,11 +77,13 @@ pub(super) fn start(
     let ledger = Ledger::new(actions, &resumed);
     let restored = Restored { records, peaks: peaks::read(&origin.state_dir) };
     let (peaks, peaks_thread) = peaks::start(&origin.state_dir)?;
-    let kept = Kept { file, peaks };
+    let (members, places) = MemberFile::open(runtime_dir, &origin.boot_id);
+    let kept = Kept { file, peaks, members: None };
+    let runtime_dir = runtime_dir.to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let beginning = Beginning { kept, restored, resumed, ledger, recorder };
+        let beginning = Beginning { kept, restored, resumed, places, members, runtime_dir, ledger, recorder };
         let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
@@ -100,14 +109,22 @@ async fn follow(
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    let Beginning { kept, restored, resumed, ledger, recorder } = beginning;
-    let (hands, reports, loaded) = hands::start(Arc::clone(&config), ledger)?;
+    let Beginning { mut kept, restored, resumed, places, members, runtime_dir, ledger, recorder } = beginning;
+    let (hands, reports, loaded) = hands::start(Arc::clone(&config), runtime_dir, ledger)?;
     let loaded = tokio::select! {
         _ = &mut stop => return Ok(()),
         loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
     };
-    let (rings, features) = rings(loaded)?.unzip();
-    let found = capability::Facts { lsm_trial: features.map(|features| features.lsm), ..capability::Facts::read() };
+    let (rings, kernel) = rings(loaded)?.unzip();
+    let (features, inherited) = kernel.unzip();
+    let pins = inherited.as_ref().map(|inherited| inherited.pins.clone().map(drop));
+    let found =
+        capability::Facts { lsm_trial: features.map(|features| features.lsm), pins, ..capability::Facts::read() };
+    // Otherwise the kernel keeps them.
+    if inherited.as_ref().is_none_or(|inherited| inherited.pins.is_err()) {
+        kept.members = Some(members);
+    }
+    let (exits, earlier) = inherited.map(announce).unwrap_or_default();
     let rights = rights(&found, &config);
     let facts = Facts {
         tracking: Tracking { kernel_events: rings.is_some(), close_watch: false },
@@ -123,11 +140,35 @@ async fn follow(
         Ok(own) => core.tell(clock::now(), Input::Watchdog(own), &mut Vec::new()),
         Err(error) => tracing::warn!("signals of our own will be told as a stranger's: {error}"),
     }
-    let mut pump = Pump::new(core, hands, rings, reports, requests, ready, kept);
+    let mut pump = Pump::new(core, hands, rings, earlier, reports, requests, ready, kept);
     pump.tell_first(Input::Rights(rights))?;
     pump.tell_first(Input::Restore(Box::new(restored)))?;
+    pump.tell_first(Input::Absence(Box::new(Absence { exits, places })))?;
     pump.tell_first(Input::Resume(resumed))?;
     pump.run(stop).await
+}
+
+/// Says what an earlier daemon left in the kernel, and gives the exits and events of it.
+fn announce(inherited: Inherited) -> (Vec<MissedExit>, Vec<KernelEvent>) {
+    let Inherited { pins, since, tracked, exits, events, reported: _, lost: _, exits_dropped } = inherited;
+    if let Err(reason) = pins {
+        tracing::warn!(
+            "{reason}. While no daemon runs, processes are not tracked: what forks away from its agent then is not \
+             known later. `watchdogctl doctor` says what to do."
+        );
+    }
+    if let Some(since) = since {
+        let down = clock::now().since(since);
+        tracing::info!(
+            "took over {tracked} tracked processes and {} exits; no daemon ran for {}",
+            exits.len(),
+            units::span(down)
+        );
+    }
+    if exits_dropped > 0 {
+        tracing::warn!("{exits_dropped} exits of helpers while no daemon ran found no room to be kept");
+    }
+    (exits, events)
 }
 
 /// What we may do to others, and to whom never. That policy is to act and cannot is said.
@@ -144,11 +185,11 @@ fn rights(found: &capability::Facts, config: &Config) -> Rights {
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.
-fn rings(loaded: Loaded) -> io::Result<Option<(Rings, Features)>> {
+fn rings(loaded: Loaded) -> io::Result<Option<(Rings, (Features, Inherited))>> {
     match loaded {
-        Ok((Streams { lifecycle, memory }, features)) => {
+        Ok((Streams { lifecycle, memory }, features, inherited)) => {
             let rings = Rings { lifecycle: lifecycle.into_stream()?, memory: memory.into_stream()? };
-            Ok(Some((rings, features)))
+            Ok(Some((rings, (features, inherited))))
         }
         Err(error) => {
             tracing::warn!(

@@ -1,8 +1,10 @@
 //! Puts the programs into the kernel and attaches them.
 
+use std::path::Path;
+
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
-use watchdog_common::{ABSENT, Settings};
+use watchdog_common::{ABSENT, FNV_OFFSET, Settings, name_hash_step};
 use zerocopy::IntoBytes;
 
 use super::btf::Btf;
@@ -12,9 +14,11 @@ use super::layout::Layout;
 use super::logs::KernelLog;
 use super::programs::{iterator_program, tracepoint_program};
 use super::stream::EventRing;
+use super::takeover::{self, Inherited};
 use super::tracer::{Feature, Features, Maps, Streams, Tracer};
 use crate::config::Candidates;
 use crate::engine::id::Bytes;
+use crate::host::pins::{self, PinError, Pins};
 
 /// The programs, as `cargo xtask build-ebpf` made them.
 static OBJECT: &[u8] =
@@ -51,6 +55,117 @@ fn lifecycle_ring(cpus: usize) -> u32 {
     u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(EACH_CPU).clamp(512 << 10, 4 << 20).next_power_of_two()
 }
 
+/// Where programs, links and maps are pinned.
+#[derive(Clone, Copy)]
+enum Pinning<'a> {
+    Nowhere,
+    /// In this directory, which is empty.
+    New(&'a Path),
+    /// In this directory, by an earlier daemon with the same [`Plan`].
+    Existing(&'a Path),
+}
+
+impl<'a> Pinning<'a> {
+    fn directory(self) -> Option<&'a Path> {
+        match self {
+            Self::Nowhere => None,
+            Self::New(dir) | Self::Existing(dir) => Some(dir),
+        }
+    }
+}
+
+/// Everything that programs and maps depend on.
+struct Plan<'a> {
+    options: &'a LoadOptions<'a>,
+    layout: Layout,
+    settings: Settings,
+}
+
+impl<'a> Plan<'a> {
+    fn new(options: &'a LoadOptions<'a>) -> Result<Self, KernelError> {
+        let layout = Layout::of(&Btf::of_running_kernel()?)?;
+        let settings = Settings { memory_step_pages: step_pages(options.memory_step), reserved: 0 };
+        Ok(Self { options, layout, settings })
+    }
+
+    /// Two plans of the same number make the same programs and maps. The maps of candidates are not part of it, since they are
+    /// brought up to date.
+    fn layout_number(&self) -> u64 {
+        let Self { options, layout, settings } = self;
+        let LoadOptions { max_processes, candidates: _, memory_step: _, lifecycle_ring } = options;
+        let sizes = [*max_processes, *lifecycle_ring, KernelLog::RING_BYTES];
+        let parts = [OBJECT, layout.offsets.as_bytes(), settings.as_bytes(), sizes.as_bytes()];
+        parts.into_iter().flatten().fold(FNV_OFFSET, |hash, byte| name_hash_step(hash, *byte))
+    }
+
+    /// Loads and attaches everything but close watch.
+    fn carry_out(&self, pinning: Pinning<'_>) -> Result<(Tracer, Streams), KernelError> {
+        let Self { options, layout, settings } = self;
+        let pinned_maps = match pinning {
+            Pinning::Existing(dir) => takeover::pinned_maps(dir)?,
+            Pinning::Nowhere | Pinning::New(_) => Vec::new(),
+        };
+        let mut ebpf = {
+            let mut loader = EbpfLoader::new();
+            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
+            loader.btf(None);
+            loader
+                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
+                .override_global("SETTINGS", settings.as_bytes(), true)
+                .map_max_entries("TRACKED", options.max_processes)
+                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
+                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES);
+            for (name, path) in &pinned_maps {
+                loader.map_pin_path(name, path);
+            }
+            loader.load(OBJECT)?
+        };
+        // The loader makes a map that is not pinned, and then the programs that run would not share it.
+        let is_pinned = |name: &str| pinned_maps.iter().any(|(pinned, _)| pinned == name);
+        let maps = || ebpf.maps().filter(|(name, _)| !name.starts_with('.'));
+        match pinning {
+            Pinning::Nowhere => {}
+            Pinning::New(dir) => {
+                for (name, map) in maps() {
+                    map.pin(dir.join(name)).map_err(|error| takeover::not_pinned(name, dir, &error))?;
+                }
+            }
+            Pinning::Existing(dir) => {
+                if !maps().all(|(name, _)| is_pinned(name)) {
+                    return Err(KernelError::PinsIncomplete(dir.to_owned()));
+                }
+            }
+        }
+        let is_attached = |program: &str| match pinning {
+            Pinning::Existing(dir) => takeover::link_path(dir, program).exists(),
+            Pinning::Nowhere | Pinning::New(_) => false,
+        };
+        let features = load_programs(&mut ebpf, layout, is_attached)?;
+        release_freed_memory();
+
+        let maps = Maps {
+            tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
+            candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
+            every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
+            lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
+            reader: open(&mut ebpf, "READER", Array::try_from)?,
+            root_deaths: open(&mut ebpf, "ROOT_DEATHS", HashMap::try_from)?,
+            deaths: open(&mut ebpf, "DEATHS", HashMap::try_from)?,
+            death_count: open(&mut ebpf, "DEATH_COUNT", PerCpuArray::try_from)?,
+        };
+        let streams = Streams {
+            lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
+            memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
+        };
+        let gate = Gate::open(&mut ebpf)?;
+        let log = KernelLog::open(&mut ebpf);
+        let mut tracer = Tracer::new(ebpf, maps, features, gate, log);
+        tracer.set_candidates(options.candidates)?;
+        tracer.attach_all(layout.variants, pinning.directory())?;
+        Ok((tracer, streams))
+    }
+}
+
 impl Tracer {
     /// Loads all programs and attaches all but those of close watch.
     ///
@@ -61,44 +176,85 @@ impl Tracer {
     /// When this kernel's types lack something, or a program on fork, exec, exit or free is refused. Without root (or
     /// CAP_BPF and CAP_PERFMON) it always is.
     pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
-        let layout = Layout::of(&Btf::of_running_kernel()?)?;
-        let settings = Settings { memory_step_pages: step_pages(options.memory_step), reserved: 0 };
-        let mut ebpf = {
-            let mut loader = EbpfLoader::new();
-            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
-            loader.btf(None);
-            loader
-                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
-                .override_global("SETTINGS", settings.as_bytes(), true)
-                .map_max_entries("TRACKED", options.max_processes)
-                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
-                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
-                .load(OBJECT)?
-        };
-        let features = load_programs(&mut ebpf, &layout)?;
-        release_freed_memory();
+        Plan::new(options)?.carry_out(Pinning::Nowhere)
+    }
 
-        let maps = Maps {
-            tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
-            candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
-            every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
-            lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
+    /// The same with pins: what runs goes on when this process ends, and what an earlier one left running is used, or, where it
+    /// was built or sized in another way, replaced. At no moment is a fork not seen.
+    ///
+    /// What cannot be pinned is loaded all the same: see [`Inherited::pins`].
+    ///
+    /// # Errors
+    /// As [`Tracer::load`].
+    pub fn load_pinned(
+        options: &LoadOptions<'_>,
+        pins: Result<Pins, PinError>,
+    ) -> Result<(Self, Streams, Inherited), KernelError> {
+        let plan = Plan::new(options)?;
+        let pins = match pins {
+            Ok(pins) => pins,
+            Err(error) => {
+                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
+                return Ok((tracer, streams, Inherited::nothing(error.to_string())));
+            }
         };
-        let streams = Streams {
-            lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
-            memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
+        let layout = plan.layout_number();
+        let complete = pins.complete(layout);
+        if complete.is_dir() {
+            let taken = plan.carry_out(Pinning::Existing(&complete)).and_then(|(mut tracer, streams)| {
+                let inherited = tracer.take_over(&complete)?;
+                Ok((tracer, streams, inherited))
+            });
+            match taken {
+                Ok((mut tracer, streams, mut inherited)) => {
+                    tracer.import_others(&pins, &complete, &mut inherited);
+                    tracer.pins = Some(pins);
+                    return Ok((tracer, streams, inherited));
+                }
+                Err(error) => {
+                    tracing::warn!("what an earlier daemon pinned cannot be used as it is, only imported: {error}");
+                    pins.set_aside(&complete)?;
+                }
+            }
+        }
+        let (mut tracer, streams, mut inherited) = match Self::pin_anew(&plan, &pins, layout) {
+            Ok((tracer, streams)) => {
+                (tracer, streams, Inherited { pins: Ok(complete.clone()), ..Inherited::default() })
+            }
+            Err(KernelError::Pin(error)) => {
+                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
+                (tracer, streams, Inherited::nothing(error.to_string()))
+            }
+            Err(error) => return Err(error),
         };
-        let gate = Gate::open(&mut ebpf)?;
-        let log = KernelLog::open(&mut ebpf);
-        let mut tracer = Self::new(ebpf, maps, features, gate, log);
-        tracer.set_candidates(options.candidates)?;
-        tracer.attach_all(layout.variants)?;
-        Ok((tracer, streams))
+        tracer.import_others(&pins, &complete, &mut inherited);
+        tracer.pins = Some(pins);
+        Ok((tracer, streams, inherited))
+    }
+
+    fn pin_anew(plan: &Plan<'_>, pins: &Pins, layout: u64) -> Result<(Self, Streams), KernelError> {
+        let unfinished = pins.begin(layout)?;
+        let loaded = plan.carry_out(Pinning::New(&unfinished));
+        let finished = loaded.and_then(|loaded| {
+            pins.finish(&unfinished, layout)?;
+            Ok(loaded)
+        });
+        if finished.is_err()
+            && let Err(error) = pins::remove(&unfinished)
+        {
+            tracing::warn!("{error}");
+        }
+        finished
     }
 }
 
 /// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.
-fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelError> {
+/// One that is attached already is not loaded once more.
+fn load_programs(
+    ebpf: &mut Ebpf,
+    layout: &Layout,
+    is_attached: impl Fn(&str) -> bool,
+) -> Result<Features, KernelError> {
     let btf = aya::Btf::from_sys_fs()?;
     let exit = layout.variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?;
     for (program, tracepoint) in [
@@ -107,11 +263,14 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
         (exit, "sched_process_exit"),
         ("free", "sched_process_free"),
     ] {
-        load_tracepoint(ebpf, program, tracepoint, &btf)?;
+        if !is_attached(program) {
+            load_tracepoint(ebpf, program, tracepoint, &btf)?;
+        }
     }
     let mut optional = |programs: &[(&str, &str)]| -> Feature {
         programs
             .iter()
+            .filter(|(program, _)| !is_attached(program))
             .try_for_each(|(program, tracepoint)| load_tracepoint(ebpf, program, tracepoint, &btf))
             .map_err(|error| reason(&error))
     };

@@ -1,6 +1,7 @@
 //! The thread that has the kernel's programs: it keeps their map, counts what they lose, and samples memory through them.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self as orders, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage};
+use crate::host::pins::Pins;
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
 use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
@@ -97,14 +99,22 @@ struct Hand {
 }
 
 /// Loads the programs, says what became of it (without them the poller goes on), and carries out orders until there is nobody to give or to hear.
-pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways, loaded: oneshot::Sender<Loaded>) {
+pub(super) fn run(
+    config: &Config,
+    runtime_dir: &Path,
+    orders: &orders::Receiver<Order>,
+    ways: Ways,
+    loaded: oneshot::Sender<Loaded>,
+) {
     let candidates = Candidates::of(&config.profiles);
-    let tracer = match Tracer::load(&LoadOptions::new(config.tracking.max_processes, &candidates)) {
-        Ok((tracer, streams)) => {
-            if loaded.send(Ok((streams, tracer.features().clone()))).is_err() {
+    let options = LoadOptions::new(config.tracking.max_processes, &candidates);
+    let (tracer, reported, unreported) = match Tracer::load_pinned(&options, Pins::take(runtime_dir)) {
+        Ok((tracer, streams, inherited)) => {
+            let (reported, unreported) = (inherited.reported, inherited.lost);
+            if loaded.send(Ok((streams, tracer.features().clone(), inherited))).is_err() {
                 return;
             }
-            tracer
+            (tracer, reported, unreported)
         }
         Err(error) => {
             if loaded.send(Err(error)).is_ok() {
@@ -128,12 +138,15 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         unheld: HashMap::new(),
         unplaced: VecDeque::new(),
         scans: 0,
-        lost: Lost::default(),
+        lost: reported,
         next_lost: now,
         next_host: now,
         next_sample: now,
         failed: Grumble::default(),
     };
+    if hand.report_losses(unreported, Lost::default()).is_err() {
+        return;
+    }
     loop {
         let due = hand.next_lost.min(hand.next_host).min(hand.next_sample);
         let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
@@ -318,15 +331,26 @@ impl Hand {
         match self.tracer.lost() {
             Ok(lost) => {
                 let before = std::mem::replace(&mut self.lost, lost);
-                let lifecycle = lost.lifecycle().saturating_sub(before.lifecycle());
-                let all = lost.total().saturating_sub(before.total());
-                if all > 0 {
-                    self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle) })?;
+                self.report_losses(lost, before)?;
+                // What an earlier daemon left unread is in the table by then.
+                if self.scans >= 2
+                    && let Err(error) = self.tracer.note_read(&lost)
+                {
+                    self.failed.say(format_args!("the next daemon will not know what this one has read: {error}"));
                 }
             }
             Err(error) => self.failed.say(format_args!("cannot tell how much was lost: {error}")),
         }
         Ok(())
+    }
+
+    fn report_losses(&self, now: Lost, before: Lost) -> Result<(), Ended> {
+        let lifecycle = now.lifecycle().saturating_sub(before.lifecycle());
+        let all = now.total().saturating_sub(before.total());
+        if all == 0 {
+            return Ok(());
+        }
+        self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle) })
     }
 
     fn scan(&mut self) -> Result<(), Ended> {
