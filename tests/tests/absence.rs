@@ -101,11 +101,17 @@ fn another_layout_takes_over_without_gap() {
     }
     let helper = stage.reported("over");
 
-    let survivors = stage.reports().remove("survivor").unwrap();
-    let expected: BTreeSet<u32> = survivors.iter().chain([&agent, &helper]).map(|process| process.pid).collect();
-    daemon.eventually(seconds(2.0), "every survivor in one session", |look| {
-        (pids(look, agent).into_iter().collect::<BTreeSet<_>>() == expected).then_some(())
+    let (mut expected, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let equal = poll(seconds(2.0), || {
+        // The last one may report later than the helper.
+        let survivors = stage.reports().remove("survivor").unwrap();
+        expected = survivors.iter().chain([&agent, &helper]).map(|process| process.pid).collect();
+        found = pids(&daemon.look(), agent).into_iter().collect();
+        (found == expected).then_some(())
     });
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let others: Vec<_> = found.difference(&expected).collect();
+    assert!(equal.is_some(), "missing {missing:?}, others {others:?}\n{}", daemon.log());
     let unpinned = {
         daemon.end(Signal::TERM);
         daemon.unpin().stdout
@@ -181,6 +187,22 @@ fn unpin_removes_everything() {
     assert!(!std::path::Path::new(&path).parent().unwrap().exists());
     let again = daemon.unpin();
     assert!(again.code == 0 && again.stdout.contains("nothing is pinned"), "{again:?}");
+}
+
+#[test]
+fn pins_of_removed_directories_are_swept() {
+    let stage = Stage::new();
+    let mut first = Daemon::watching(&stage);
+    first.end(Signal::KILL);
+    let pinned = || {
+        let base = std::fs::read_dir("/sys/fs/bpf/agent-watchdog").into_iter().flatten().flatten();
+        let of = |entry: &std::fs::DirEntry| std::fs::read_link(entry.path().join("runtime-dir")).ok();
+        base.filter_map(|entry| of(&entry)).any(|dir| first.socket().starts_with(dir))
+    };
+    assert!(pinned());
+    std::fs::remove_dir_all(first.socket().parent().unwrap()).unwrap();
+    let _second = Daemon::watching(&stage);
+    assert!(!pinned());
 }
 
 #[test]

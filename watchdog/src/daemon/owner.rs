@@ -157,13 +157,10 @@ fn announce(inherited: Inherited) -> (Vec<MissedExit>, Vec<KernelEvent>) {
              known later. `watchdogctl doctor` says what to do."
         );
     }
-    if let Some(since) = since {
-        let down = clock::now().since(since);
-        tracing::info!(
-            "took over {tracked} tracked processes and {} exits; no daemon ran for {}",
-            exits.len(),
-            units::span(down)
-        );
+    if tracked > 0 {
+        let down = since.map_or("an unknown time".to_owned(), |since| units::span(clock::now().since(since)));
+        let exits = exits.len();
+        tracing::info!("took over {tracked} tracked processes and {exits} exits; no daemon ran for {down}");
     }
     if exits_dropped > 0 {
         tracing::warn!("{exits_dropped} exits of helpers while no daemon ran found no room to be kept");

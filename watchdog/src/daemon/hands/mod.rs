@@ -32,6 +32,7 @@ pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
 use crate::engine::input::Input;
+use crate::host::pins::Pins;
 use crate::kernel::{Features, Inherited, KernelError, Streams};
 
 /// Reports that wait at most; whoever has one more then waits.
@@ -96,7 +97,7 @@ pub(super) fn start(
     let to_warden = warden.clone();
     let to_core = reports.clone();
     let ways = tracer::Ways { prober: to_prober, warden: to_warden, reports: to_core };
-    spawn("tracer", move || tracer::run(&config, &runtime_dir, &tracer_orders, ways, loaded))?;
+    spawn("tracer", move || tracer::run(&config, Pins::take(&runtime_dir), &tracer_orders, ways, loaded))?;
     let to_core = reports.clone();
     spawn("prober", move || prober::run(&prober_orders, to_core))?;
     let to_core = reports.clone();

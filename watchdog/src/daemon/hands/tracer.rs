@@ -1,7 +1,6 @@
 //! The thread that has the kernel's programs: it keeps their map, counts what they lose, and samples memory through them.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self as orders, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage};
-use crate::host::pins::Pins;
+use crate::host::pins::{PinError, Pins};
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
 use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
@@ -27,6 +26,9 @@ const STREAK: usize = 64;
 const TRIES_AT_ONCE: usize = 256;
 /// The time between two looks at the counters of lost records.
 const LOST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What was in the rings when a scan was ordered is in the table after this time, as a rule.
+const READ_AFTER_SCAN: Duration = Duration::from_millis(200);
 
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
@@ -101,14 +103,14 @@ struct Hand {
 /// Loads the programs, says what became of it (without them the poller goes on), and carries out orders until there is nobody to give or to hear.
 pub(super) fn run(
     config: &Config,
-    runtime_dir: &Path,
+    pins: Result<Pins, PinError>,
     orders: &orders::Receiver<Order>,
     ways: Ways,
     loaded: oneshot::Sender<Loaded>,
 ) {
     let candidates = Candidates::of(&config.profiles);
     let options = LoadOptions::new(config.tracking.max_processes, &candidates);
-    let (tracer, reported, unreported) = match Tracer::load_pinned(&options, Pins::take(runtime_dir)) {
+    let (tracer, reported, unreported) = match Tracer::load_pinned(&options, pins) {
         Ok((tracer, streams, inherited)) => {
             let (reported, unreported) = (inherited.reported, inherited.lost);
             if loaded.send(Ok((streams, tracer.features().clone(), inherited))).is_err() {
@@ -212,6 +214,8 @@ impl Hand {
             }
             Order::Scan => {
                 self.scans = self.scans.saturating_add(1);
+                // So that a daemon which does not run for long is known to have read, too.
+                self.next_lost = Instant::now() + READ_AFTER_SCAN;
                 self.deny();
                 self.scan()?;
             }
@@ -462,7 +466,7 @@ mod tests {
         let (reports, mut told) = mpsc::channel(64);
         let (loaded, when_loaded) = oneshot::channel();
         let ways = Ways { prober, warden, reports };
-        std::thread::spawn(move || run(&config, &inbox, ways, loaded));
+        std::thread::spawn(move || run(&config, Err(PinError::Absent), &inbox, ways, loaded));
         let Ok(Ok(_streams)) = when_loaded.blocking_recv() else {
             panic!("this test needs root and a kernel with BTF")
         };
