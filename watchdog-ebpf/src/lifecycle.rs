@@ -15,6 +15,9 @@ use crate::{
     task::{self, Task},
 };
 
+/// A process that lived this long, in nanoseconds, may have children that outlive it.
+const LONG_LIVED_NANOS: u64 = 1_000_000_000;
+
 /// The entry of the process that `leader` stands for; `None` also when the entry is an earlier process's of that pid.
 ///
 /// One map look-up; two loads more when there is an entry.
@@ -191,21 +194,20 @@ fn exited(task: Task) -> Option<()> {
         flags,
         comm: leader.comm(),
     };
+    // A whole session may be left behind.
+    let sent = if is_root { emit::urgent(&record) } else { emit::lifecycle(&record) };
     if flags & LineageFlags::WITNESS != 0 {
         let _ = TRACKED.remove(tgid);
-    } else {
+    } else if is_root || !sent || record.header.at.saturating_sub(record.header.start) >= LONG_LIVED_NANOS {
         keep_death(&record, lineage);
-    }
-    // A whole session may be left behind.
-    if is_root {
-        emit::urgent(&record)
-    } else {
-        emit::lifecycle(&record)
     }
     Some(())
 }
 
-/// Keeps a death for a daemon that does not read the ring now, or not in time. Cost: an insert into a map.
+/// Keeps a death for a daemon that does not run now. The ring keeps those that it has room for, too, but not where they belong:
+/// of short-lived children nobody asks for that.
+///
+/// Cost: 0.9 µs, the insert into a full map. For every exit it would be twice what all the rest of the program takes.
 #[inline(always)]
 fn keep_death(exit: &ExitRecord, lineage: Lineage) {
     let tgid = exit.header.tgid;

@@ -340,7 +340,7 @@ fn bpffs(facts: &Facts) -> Row {
         name: "bpffs",
         on: facts.bpffs && refused.is_none(),
         why,
-        with: "while no daemon runs, 1.2 µs for each fork, exec and exit of a tracked process, until `watchdogd --unpin`",
+        with: "while no daemon runs, 1 to 2 µs for each fork, exec and exit of a tracked process, until `watchdogd --unpin`",
         without: "processes are not tracked while no daemon runs: exit codes of agents that end then, and helpers that fork \
                   away from their parents then, are not known to the next daemon",
         remedy: Some("mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the host, and restart watchdogd"),
