@@ -140,7 +140,6 @@ fn full_ring_is_counted_and_repaired() {
     });
     let status = poll(seconds(3.0), || Some(daemon.status()).filter(|status| status.reconciles > 0));
     assert!(status.is_some_and(|status| status.lost_events > 0), "{:#?}\n{}", daemon.status(), daemon.log());
-    assert!(daemon.log().contains("found no room to be kept"), "{}", daemon.log());
 }
 
 #[test]

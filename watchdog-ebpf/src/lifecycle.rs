@@ -17,6 +17,8 @@ use crate::{
 
 /// A process that lived this long, in nanoseconds, may have children that outlive it.
 const LONG_LIVED_NANOS: u64 = 1_000_000_000;
+/// The bits of a wait status that hold the signal (wait(2)).
+const SIGNAL: u32 = 0x7f;
 
 /// The entry of the process that `leader` stands for; `None` also when the entry is an earlier process's of that pid.
 ///
@@ -198,10 +200,16 @@ fn exited(task: Task) -> Option<()> {
     let sent = if is_root { emit::urgent(&record) } else { emit::lifecycle(&record) };
     if flags & LineageFlags::WITNESS != 0 {
         let _ = TRACKED.remove(tgid);
-    } else if is_root || !sent || record.header.at.saturating_sub(record.header.start) >= LONG_LIVED_NANOS {
+    } else if is_root || is_long_lived(&record) || (!sent && record.status & SIGNAL != 0) {
         keep_death(&record, lineage);
     }
     Some(())
+}
+
+/// Whether children of a process may have outlived it.
+#[inline(always)]
+fn is_long_lived(exit: &ExitRecord) -> bool {
+    exit.header.at.saturating_sub(exit.header.start) >= LONG_LIVED_NANOS
 }
 
 /// Keeps a death for a daemon that does not run now. The ring keeps those that it has room for, too, but not where they belong:

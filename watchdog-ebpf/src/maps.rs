@@ -70,8 +70,8 @@ pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_en
 #[map]
 pub static ROOT_DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(1_024, 0);
 
-/// Deaths of all other tracked processes that lived for a while, or that the ring had no room for, in a map of their own so that
-/// helpers cannot push out a root.
+/// Deaths of all other tracked processes that lived for a while, or that a signal ended while the ring was full, in a map of
+/// their own so that helpers cannot push out a root.
 #[map]
 pub static DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(4_096, 0);
 
