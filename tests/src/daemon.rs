@@ -8,7 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::Value;
 use watchdog::api::{Event, Events, Finding, Findings, Queue, Status, Tree};
 
@@ -35,6 +38,8 @@ struct Files {
     recording: PathBuf,
     /// Whether the daemon records.
     record: bool,
+    /// Whether it sees no BPF file system.
+    without_bpffs: bool,
 }
 
 impl Files {
@@ -48,6 +53,10 @@ impl Files {
         }
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
+        }
+        if self.without_bpffs {
+            // SAFETY: what is called after the fork are system calls, and allocates nothing.
+            unsafe { command.pre_exec(without_bpffs) };
         }
         let log = std::fs::File::create(&self.log).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -64,6 +73,8 @@ pub struct Options<'a> {
     pub uid: Option<u32>,
     /// Record what the engine is told.
     pub record: bool,
+    /// Hide the BPF file system from it.
+    pub without_bpffs: bool,
     /// Another state directory than one of its own.
     pub state: Option<&'a Path>,
 }
@@ -122,6 +133,7 @@ impl Daemon {
             log: at("watchdogd.log"),
             recording: at("recording"),
             record: options.record,
+            without_bpffs: options.without_bpffs,
         };
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
@@ -132,21 +144,36 @@ impl Daemon {
         daemon
     }
 
+    /// Removes what the daemon left in the kernel, after it has ended.
+    ///
+    /// # Panics
+    /// When `watchdogd` cannot be started.
+    #[must_use]
+    pub fn unpin(&self) -> Answer {
+        let mut command = Command::new(&self.files.watchdogd);
+        command.arg("--unpin").arg("--runtime-dir").arg(&self.files.runtime).stdin(Stdio::null());
+        answer(command.output().expect("watchdogd starts"))
+    }
+
+    /// Starts the daemon again, after it has ended, where it was, and does not wait for it.
+    pub fn relaunch(&mut self) {
+        self.process = self.files.launch(self.uid);
+    }
+
     /// Starts the daemon again, after it has ended, where it was.
     ///
     /// # Panics
     /// When it does not become ready.
     pub fn restart(&mut self) {
-        self.launch_again();
+        self.relaunch();
         self.await_ready();
     }
 
-    /// Starts the daemon again, after it has ended, and does not wait for it.
-    pub fn launch_again(&mut self) {
-        self.process = self.files.launch(self.uid);
-    }
-
-    fn await_ready(&mut self) {
+    /// Waits until the daemon is ready.
+    ///
+    /// # Panics
+    /// When it does not become so.
+    pub fn await_ready(&mut self) {
         let ready = poll(limit(Duration::from_secs(40)), || {
             let ended = self.process.try_wait().expect("the daemon is our child");
             assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.log());
@@ -438,6 +465,24 @@ impl Daemon {
         self.send(Signal::HUP);
     }
 
+    /// Replaces the configuration for the next start, which takes the stage's agent for one.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn configure(&self, stage: &Stage, config: &str) {
+        std::fs::write(&self.files.config, configuration(stage, config)).expect("the configuration");
+    }
+
+    /// Ends the daemon with this signal.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn end(&mut self, signal: Signal) {
+        self.send(signal);
+        let ended = self.wait(limit(Duration::from_secs(5)));
+        assert!(ended.is_some(), "the daemon did not end\n{}", self.log());
+    }
+
     /// The configuration file.
     #[must_use]
     pub fn config(&self) -> &Path {
@@ -471,6 +516,23 @@ impl Drop for Daemon {
                 let _ = self.process.wait();
             }
         }
+        // What stays in the kernel would cost every process of this machine until it is booted again.
+        let unpinned = self.unpin();
+        if unpinned.code != 0 && !std::thread::panicking() {
+            panic!("pins are left behind: {unpinned:?}");
+        }
+    }
+}
+
+/// Moves this process to a mount namespace without the BPF file system.
+fn without_bpffs() -> std::io::Result<()> {
+    // SAFETY: this process has one thread, and shares no memory that depends on its namespaces.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    match unmount("/sys/fs/bpf", UnmountFlags::DETACH) {
+        // It is not mounted at all.
+        Err(Errno::INVAL) => Ok(()),
+        unmounted => Ok(unmounted?),
     }
 }
 

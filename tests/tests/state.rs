@@ -134,7 +134,7 @@ fn random_restarts_lose_nothing() {
         model.check(&daemon, &format!("in round {round}"));
         stop(&mut daemon, &mut random);
         for _ in 0..random.below(3) {
-            daemon.launch_again();
+            daemon.relaunch();
             std::thread::sleep(Duration::from_millis(random.below(100)));
             stop(&mut daemon, &mut random);
         }
@@ -267,7 +267,7 @@ fn starting_daemon_shows_no_zeros() {
     for _ in 0..3 {
         daemon.send(Signal::KILL);
         assert!(daemon.wait(seconds(5.0)).is_some());
-        daemon.launch_again();
+        daemon.relaunch();
         let status = poll(limit(Duration::from_secs(40)), || {
             let answer = get(&daemon.socket(), "/v1/status").ok()?;
             if answer.status == 503 {
@@ -290,7 +290,7 @@ fn client_waits_for_a_starting_daemon() {
     daemon.send(Signal::KILL);
     assert!(daemon.wait(seconds(5.0)).is_some());
     std::fs::remove_file(daemon.socket()).expect("it was left behind");
-    daemon.launch_again();
+    daemon.relaunch();
     let bound = poll(limit(Duration::from_secs(20)), || daemon.socket().exists().then_some(()));
     assert!(bound.is_some(), "{}", daemon.log());
     let status = daemon.ctl(&["status"]);

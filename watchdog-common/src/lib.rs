@@ -5,12 +5,14 @@
 //! asserted, so a change that moves a field fails to compile rather than reads garbage.
 #![no_std]
 
+mod death;
 mod gate;
 mod lineage;
 mod offsets;
 mod preempt;
 mod record;
 
+pub use death::{DeathRecord, READER_ABSENT_NANOS, Reader};
 pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
 pub use lineage::{Lineage, LineageFlags, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};

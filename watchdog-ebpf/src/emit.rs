@@ -62,10 +62,10 @@ pub fn now() -> u64 {
     unsafe { generated::bpf_ktime_get_boot_ns() }
 }
 
-/// Sends a record about life and death.
+/// Sends a record about life and death; `false` when there was no room, which is counted.
 #[inline(always)]
-pub fn lifecycle<T: Record>(record: &T) {
-    send(&LIFECYCLE, record, notice(OF_LIFECYCLE, record.header().at));
+pub fn lifecycle<T: Record>(record: &T) -> bool {
+    send(&LIFECYCLE, record, notice(OF_LIFECYCLE, record.header().at))
 }
 
 /// Sends that a process was not let execute a file. The path goes into the ring straight away: it is too long for the
@@ -97,8 +97,8 @@ pub fn exec_denied(leader: Task, bprm: *const c_void, killed: bool) {
 
 /// Sends a record about life and death that the reader is to have at once.
 #[inline(always)]
-pub fn urgent<T: Record>(record: &T) {
-    send(&LIFECYCLE, record, u64::from(BPF_RB_FORCE_WAKEUP));
+pub fn urgent<T: Record>(record: &T) -> bool {
+    send(&LIFECYCLE, record, u64::from(BPF_RB_FORCE_WAKEUP))
 }
 
 /// Sends a record of close watch.
@@ -146,13 +146,17 @@ pub fn lost(slot: u32) {
 }
 
 #[inline(always)]
-fn send<T: Record>(ring: &RingBuf, record: &T, notice: u64) {
+fn send<T: Record>(ring: &RingBuf, record: &T, notice: u64) -> bool {
     match ring.reserve::<T>(0) {
         Some(mut entry) => {
             entry.write(*record);
             entry.submit(notice);
+            true
         }
-        None => lost(record.header().kind),
+        None => {
+            lost(record.header().kind);
+            false
+        }
     }
 }
 

@@ -8,15 +8,15 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated::bpf_send_signal, macros::lsm, programs::LsmContext};
 use watchdog_common::{
-    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Lineage, LineageFlags, RecordKind,
-    Tracked, name_hash_step, same_start,
+    FNV_OFFSET, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Lineage, LineageFlags,
+    READER_ABSENT_NANOS, RecordKind, Tracked, name_hash_step, same_start,
 };
 
 use crate::{
     atomic, emit,
     iter::TaskIterator,
     lifecycle::tracked,
-    maps::{DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, SEEN_DENIED, TRACKED},
+    maps::{DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, READER, RECOUNT, SEEN_DENIED, TRACKED},
     preempt,
     task::{self, PATH_PART, Task},
 };
@@ -61,10 +61,12 @@ pub fn killed_at_exec(entry: Option<&Tracked>, task: Task, bprm: *const c_void, 
     true
 }
 
-/// Whether what is denied is killed at its exec. One load.
+/// Whether what is denied is killed at its exec: only while a daemon runs, since nothing can be launched through the gate of
+/// one that does not. One load, and where it is on, one more and the clock.
 #[inline(always)]
 pub fn kills_denied() -> bool {
     KILL_DENIED.get(0).is_some_and(|on| *on != 0)
+        && READER.get(0).is_some_and(|reader| emit::now().saturating_sub(reader.seen_at) < READER_ABSENT_NANOS)
 }
 
 /// `LSM_HOOK(int, 0, task_alloc, struct task_struct *task, unsigned long clone_flags)`, all versions. It is called before

@@ -5,17 +5,22 @@ use core::ffi::c_void;
 use aya_ebpf::{bindings::BPF_NOEXIST, helpers::generated, macros::btf_tracepoint, programs::BtfTracePointContext};
 use aya_log_ebpf::warn;
 use watchdog_common::{
-    ARGV_MAX, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause, NANOS_PER_TICK,
-    PATH_MAX, RecordKind, Tracked, name_hash_step, same_start,
+    ARGV_MAX, DeathRecord, ExecRecord, ExitRecord, FNV_OFFSET, ForkRecord, Lineage, LineageFlags, LossCause,
+    NANOS_PER_TICK, PATH_MAX, RecordKind, Tracked, name_hash_step, same_start,
 };
 
 use crate::{
-    emit, gate,
-    maps::{CANDIDATES, DEAD, ExecScratch, TRACK_EVERY_EXEC, TRACKED},
+    atomic, emit, gate,
+    maps::{CANDIDATES, DEAD, DEATH_COUNT, DEATHS, ExecScratch, ROOT_DEATHS, TRACK_EVERY_EXEC, TRACKED},
     preempt, scratch,
     task::{self, Task},
     users,
 };
+
+/// A process that lived this long, in nanoseconds, may have children that outlive it.
+const LONG_LIVED_NANOS: u64 = 1_000_000_000;
+/// The bits of a wait status that hold the signal (wait(2)).
+const SIGNAL: u32 = 0x7f;
 
 /// The entry of the process that `leader` stands for; `None` also when the entry is an earlier process's of that pid.
 ///
@@ -209,8 +214,8 @@ fn exited(task: Task) -> Option<()> {
     let tgid = task.tgid();
     let leader = task.leader();
     let entry = tracked(tgid, leader)?;
-    let Tracked { lineage: Lineage { flags, root, .. }, inherited_peak, .. } = *entry;
-    let is_root = root == tgid;
+    let Tracked { lineage, inherited_peak, .. } = *entry;
+    let (flags, is_root) = (lineage.flags, lineage.root == tgid);
     if !forget(tgid, entry) {
         return None;
     }
@@ -224,16 +229,41 @@ fn exited(task: Task) -> Option<()> {
         flags,
         comm: leader.comm(),
     };
-    if flags & LineageFlags::WITNESS == 0 {
-        let _ = DEAD.insert(tgid, record.header.start, 0);
-    }
     // A whole session may be left behind.
-    if is_root {
-        emit::urgent(&record)
-    } else {
-        emit::lifecycle(&record)
+    let sent = if is_root { emit::urgent(&record) } else { emit::lifecycle(&record) };
+    if flags & LineageFlags::WITNESS != 0 {
+        return Some(());
+    }
+    let _ = DEAD.insert(tgid, record.header.start, 0);
+    if is_root || is_long_lived(&record) || (!sent && record.status & SIGNAL != 0) {
+        keep_death(&record, lineage);
     }
     Some(())
+}
+
+/// Whether children of a process may have outlived it.
+#[inline(always)]
+fn is_long_lived(exit: &ExitRecord) -> bool {
+    exit.header.at.saturating_sub(exit.header.start) >= LONG_LIVED_NANOS
+}
+
+/// Keeps a death for a daemon that does not run now. The ring keeps those that it has room for, too, but not where they belong:
+/// of short-lived children nobody asks for that.
+///
+/// Cost: 0.9 µs, the insert into a full map. For every exit it would be twice what all the rest of the program takes.
+#[inline(always)]
+fn keep_death(exit: &ExitRecord, lineage: Lineage) {
+    let tgid = exit.header.tgid;
+    let death = DeathRecord { exit: *exit, lineage };
+    // A program that only has an agent's name is a root too, and there are many.
+    if lineage.root == tgid && lineage.flags & LineageFlags::PROVISIONAL == 0 {
+        let _ = ROOT_DEATHS.insert(tgid, death, 0);
+        return;
+    }
+    let _ = DEATHS.insert(tgid, death, 0);
+    if let Some(count) = DEATH_COUNT.get_ptr_mut(0) {
+        atomic::add(count.cast(), 1);
+    }
 }
 
 /// Enters a process into the map; `false`, and counted, where there was no room.

@@ -4,7 +4,9 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
-use watchdog_common::{ARGV_MAX, ExecRecord, FileId, Gated, LossCause, PATH_MAX, Recount, Settings, Tracked};
+use watchdog_common::{
+    ARGV_MAX, DeathRecord, ExecRecord, FileId, Gated, LossCause, PATH_MAX, Reader, Recount, Settings, Tracked,
+};
 
 /// Who is tracked, by tgid: 56 bytes of value and some 60 of overhead each.
 ///
@@ -91,6 +93,24 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 /// Records that found no room, per CPU, by the slots of [`LossCause`]: one value, so that userspace reads it in one call.
 #[map]
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
+
+/// Deaths of session roots, by tgid: 112 bytes of value. Read by the next daemon after one that was down. Least recently used
+/// entries are dropped; a host has memory for fewer sessions than there is room for here.
+#[map]
+pub static ROOT_DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(1_024, 0);
+
+/// Deaths of all other tracked processes that lived for a while, or that a signal ended while the ring was full, in a map of
+/// their own so that helpers cannot push out a root.
+#[map]
+pub static DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(4_096, 0);
+
+/// Deaths that were put into [`DEATHS`], per CPU: more than it holds were dropped from it.
+#[map]
+pub static DEATH_COUNT: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// What the last daemon had seen.
+#[map]
+pub static READER: Array<Reader> = Array::with_max_entries(1, 0);
 
 /// Where an exec's record is put together: it is too large for the 512 bytes of stack. One per CPU, and claimed: see
 /// [`scratch`](crate::scratch).

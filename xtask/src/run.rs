@@ -28,5 +28,10 @@ pub(crate) fn run(Options { arguments }: &Options) -> Result<ExitCode> {
         eprintln!("watchdogd reads the kernel's events and needs root: sudo may ask for your password");
     }
     eprintln!("in another terminal, as root: {}", release.join("watchdogctl tree").display());
+    // The daemon takes this process's place, so that nothing can be done after it.
+    eprintln!(
+        "to remove its kernel programs after it has stopped, as root: {}",
+        release.join("watchdogd --unpin").display()
+    );
     become_root(release.join("watchdogd").as_os_str(), arguments)
 }

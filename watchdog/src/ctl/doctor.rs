@@ -66,11 +66,12 @@ pub(super) async fn run(
     Ok(ExitCode::from(u8::from(!diagnosis.ok)))
 }
 
-/// Whether LSM programs work shows when one is loaded, which the daemon has tried and this process cannot.
+/// Whether LSM programs and pins work shows when one is loaded, which the daemon has tried and this process cannot.
 fn believe_who_tried(own: &mut [Capability], daemons: &[Capability]) {
-    let lsm = |capability: &&Capability| capability.name == "lsm";
-    if let (Some(own), Some(daemons)) = (own.iter_mut().find(|own| lsm(&&**own)), daemons.iter().find(lsm)) {
-        own.clone_from(daemons);
+    for own in own.iter_mut().filter(|own| matches!(own.name.as_str(), "lsm" | "bpffs")) {
+        if let Some(daemons) = daemons.iter().find(|daemons| daemons.name == own.name) {
+            own.clone_from(daemons);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
 use crate::engine::gate::{GateRecord, Withdrawal};
 use crate::engine::id::{ActionId, BootTime, ProcessId, SessionId, Uid};
-use crate::engine::input::{HostMemory, Input, KernelEvent};
+use crate::engine::input::{HostMemory, Input, KernelEvent, Lineage};
 use crate::engine::view::{Naming, Viewer};
 use crate::host::clock;
 use crate::host::users::Users;
@@ -126,6 +126,7 @@ impl Core {
             | Input::Room(..)
             | Input::Withdraw(..)
             | Input::Restore(_)
+            | Input::Absence(_)
             | Input::Subagent(_)
             | Input::Confined(..)
             | Input::CgroupMembers(..)
@@ -162,6 +163,16 @@ impl Core {
     /// Who may hold the other end of a helper's stdin.
     pub(super) fn peers(&self) -> Vec<ProcessId> {
         self.engine.agents()
+    }
+
+    /// Counts what may change where processes belong.
+    pub(super) fn moves(&self) -> u64 {
+        self.engine.moves()
+    }
+
+    /// Where the living processes belong.
+    pub(super) fn lineages(&self) -> Vec<(ProcessId, Lineage)> {
+        self.engine.lineages()
     }
 
     /// How long the next [`tick`](Self::tick) may be in coming.
@@ -403,6 +414,7 @@ fn subject(input: &Input) -> Option<ProcessId> {
         | Input::Room(..)
         | Input::Withdraw(..)
         | Input::Restore(_)
+        | Input::Absence(_)
         | Input::Subagent(_)
         | Input::Confined(..)
         | Input::CgroupMembers(..)

@@ -22,6 +22,7 @@ use super::request::{self, Asker, Request};
 use super::set_aside::StateNotes;
 use super::{chronicle, log, nature, owner, readers};
 use crate::config::{self, Config};
+use crate::host::pins;
 use crate::trusted_file;
 
 /// A stop waits this long for the owner of the engine; then it ends with the process.
@@ -34,6 +35,9 @@ const HISTORY_PATIENCE: Duration = Duration::from_millis(250);
 /// # Errors
 /// When it cannot start, or something that it cannot do without has failed; the reason is meant for a person.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    if options.unpin {
+        return unpin(&options.runtime_dir);
+    }
     log::init(options.foreground_log);
     let (config, text) = load(options.config.as_deref())?;
     let config = Arc::new(config);
@@ -52,6 +56,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // Somebody's reading of the history ends with the process if not before: a slow disk holds up no stop.
     runtime.shutdown_background();
     ended
+}
+
+/// Removes what stays in the kernel when a daemon ends, and says what that was.
+fn unpin(runtime_dir: &Path) -> anyhow::Result<()> {
+    let removed = pins::unpin(runtime_dir)?;
+    if removed.is_empty() {
+        println!("nothing is pinned for {}", runtime_dir.display());
+    }
+    for layout in removed {
+        println!("removed {}", layout.display());
+    }
+    Ok(())
 }
 
 async fn live(

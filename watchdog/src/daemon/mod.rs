@@ -2,7 +2,7 @@
 //!
 //! One thread (`owner`) has the engine and a loop (`pump`) that takes kernel events first and everything else after them;
 //! around the engine stand its journal and counters (`core`, `journal`, `metrics`), those who wait for a launch (`clients`),
-//! and what must be known after a restart (`run_file`, `peaks`, `ids`). Five threads do what may block (`hands`), others
+//! and what must be known after a restart (`run_file`, `members`, `peaks`, `ids`). Five threads do what may block (`hands`), others
 //! write the history (`historian`, `chronicle`), tell others what was done (`notify`) and, where that is wished, record what
 //! the engine is told (`recorder`). The main thread serves clients (`control`, `gate_api`, `act_api`, `exposition`), who ask
 //! the engine's owner through a queue (`request`); it starts, reloads and ends everything (`lifecycle`).
@@ -28,6 +28,7 @@ mod lifecycle;
 mod lines;
 mod lock;
 mod log;
+mod members;
 mod metrics;
 mod nature;
 mod notify;

@@ -34,6 +34,9 @@ pub struct Options {
     /// Record all arguments as they are: prompts and secrets stand there.
     #[arg(long, requires = "record")]
     pub record_argv: bool,
+    /// Remove everything that a daemon with this runtime directory left in the kernel, and exit. It must not run any more.
+    #[arg(long, conflicts_with_all = ["record", "listen", "config"])]
+    pub unpin: bool,
     /// How the log on stderr is written. What is logged is set by RUST_LOG.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub foreground_log: LogFormat,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -14,6 +14,7 @@ use super::core::{Core, Facts};
 use super::hands::{self, Ledger, Loaded};
 use super::historian::Historian;
 use super::keeper::{self, Lasting};
+use super::members::MemberFile;
 use super::metrics::Metrics;
 use super::notify;
 use super::pump::{Kept, Pump, Rings};
@@ -26,10 +27,11 @@ use crate::config::Config;
 use crate::engine::ID_BLOCK;
 use crate::engine::act::{ActionRecord, Rights};
 use crate::engine::gate::{GateRecord, Restored};
-use crate::engine::id::LastIds;
-use crate::engine::input::Input;
+use crate::engine::id::{LastIds, ProcessId};
+use crate::engine::input::{Absence, Input, KernelEvent, Lineage, MissedExit};
 use crate::host::{self, capability, clock};
-use crate::kernel::{Features, Streams};
+use crate::kernel::{Features, Inherited, Streams};
+use crate::units;
 
 /// Stack of the thread. Only what is touched counts.
 const STACK: usize = 1 << 20;
@@ -50,6 +52,10 @@ struct Beginning {
     lasting: Sender<Lasting>,
     restored: Restored,
     resumed: Vec<ActionRecord>,
+    /// Where processes belonged, as far as an earlier daemon wrote it down.
+    places: Vec<(ProcessId, Lineage)>,
+    members: MemberFile,
+    runtime_dir: PathBuf,
     ledger: Ledger,
     recorder: Option<Recorder>,
 }
@@ -82,10 +88,13 @@ pub(super) fn start(
         // The thread tries again, and says what is wrong.
         let _ = lasting.send(Lasting::Ids(reserved));
     }
+    let (members, places) = MemberFile::open(runtime_dir, &origin.boot_id, &origin.notes);
+    let runtime_dir = runtime_dir.to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("engine".to_owned()).stack_size(STACK).spawn(move || {
         let (recorder, scribe) = recording.unzip();
-        let beginning = Beginning { stored, lasting, restored, resumed, ledger, recorder };
+        let beginning =
+            Beginning { stored, lasting, restored, resumed, places, members, runtime_dir, ledger, recorder };
         let result = runtime.block_on(follow(config, metrics, history, requests, beginning, say_ready, stopped));
         // The programs are detached by their own thread, which ends with the process if not before.
         runtime.shutdown_background();
@@ -111,8 +120,8 @@ async fn follow(
     ready: oneshot::Sender<()>,
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    let Beginning { stored, lasting, restored, resumed, ledger, recorder } = beginning;
-    let (hands, reports, loaded) = hands::start(Arc::clone(&config), ledger)?;
+    let Beginning { stored, lasting, restored, resumed, places, members, runtime_dir, ledger, recorder } = beginning;
+    let (hands, reports, loaded) = hands::start(Arc::clone(&config), runtime_dir, ledger)?;
     let loaded = tokio::select! {
         _ = &mut stop => {
             // None of the reserved ids was given. The thread ends after us.
@@ -121,8 +130,14 @@ async fn follow(
         }
         loaded = loaded => loaded.map_err(|_| io::Error::other("the thread `tracer` has ended"))?,
     };
-    let (rings, features) = rings(loaded)?.unzip();
-    let found = capability::Facts { lsm_trial: features.map(|features| features.lsm), ..capability::Facts::read() };
+    let (rings, kernel) = rings(loaded)?.unzip();
+    let (features, inherited) = kernel.unzip();
+    let pins = inherited.as_ref().map(|inherited| inherited.pins.clone().map(drop));
+    let found =
+        capability::Facts { lsm_trial: features.map(|features| features.lsm), pins, ..capability::Facts::read() };
+    // Otherwise the kernel keeps them.
+    let members = inherited.as_ref().is_none_or(|inherited| inherited.pins.is_err()).then_some(members);
+    let (exits, earlier) = inherited.map(announce).unwrap_or_default();
     let rights = rights(&found, &config);
     let facts = Facts {
         tracking: Tracking { kernel_events: rings.is_some(), ..Tracking::default() },
@@ -144,15 +159,36 @@ async fn follow(
         let restored = Input::Restore(Box::new(Restored { records, ..restored }));
         core.tell(clock::now(), restored, &mut first);
     });
+    core.tell(clock::now(), Input::Absence(Box::new(Absence { exits, places })), &mut first);
     core.tell(clock::now(), Input::Resume(resumed), &mut first);
-    let kept = Kept { file, lasting };
-    Pump::new(core, hands, rings, reports, requests, ready, kept).run(first, stop).await
+    let kept = Kept { file, lasting, members };
+    Pump::new(core, hands, rings, earlier, reports, requests, ready, kept).run(first, stop).await
 }
 
 /// The ids that this boot's files show were given.
 fn seen_ids(gate: &[GateRecord], actions: &[ActionRecord]) -> LastIds {
     let of_actions = actions.iter().map(|record| LastIds { action: record.action(), ..LastIds::default() });
     gate.iter().map(GateRecord::ids).chain(of_actions).fold(LastIds::default(), LastIds::max)
+}
+
+/// Says what an earlier daemon left in the kernel, and gives the exits and events of it.
+fn announce(inherited: Inherited) -> (Vec<MissedExit>, Vec<KernelEvent>) {
+    let Inherited { pins, since, tracked, exits, events, reported: _, lost: _, exits_dropped } = inherited;
+    if let Err(reason) = pins {
+        tracing::warn!(
+            "{reason}. While no daemon runs, processes are not tracked: what forks away from its agent then is not \
+             known later. `watchdogctl doctor` says what to do."
+        );
+    }
+    if tracked > 0 {
+        let down = since.map_or("an unknown time".to_owned(), |since| units::span(clock::now().since(since)));
+        let exits = exits.len();
+        tracing::info!("took over {tracked} tracked processes and {exits} exits; no daemon ran for {down}");
+    }
+    if exits_dropped > 0 {
+        tracing::warn!("{exits_dropped} exits of helpers while no daemon ran found no room to be kept");
+    }
+    (exits, events)
 }
 
 /// What we may do to others, and to whom never. That policy is to act and cannot is said.
@@ -169,11 +205,11 @@ fn rights(found: &capability::Facts, config: &Config) -> Rights {
 }
 
 /// The rings, ready to be waited for; without them the daemon does with less, and says so.
-fn rings(loaded: Loaded) -> io::Result<Option<(Rings, Features)>> {
+fn rings(loaded: Loaded) -> io::Result<Option<(Rings, (Features, Inherited))>> {
     match loaded {
-        Ok((Streams { lifecycle, memory }, features)) => {
+        Ok((Streams { lifecycle, memory }, features, inherited)) => {
             let rings = Rings { lifecycle: lifecycle.into_stream()?, memory: memory.into_stream()? };
-            Ok(Some((rings, features)))
+            Ok(Some((rings, (features, inherited))))
         }
         Err(error) => {
             tracing::warn!(

@@ -13,6 +13,7 @@ use super::core::Core;
 use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::heartbeat::Heartbeat;
 use super::keeper::Lasting;
+use super::members::MemberFile;
 use super::nature;
 use super::request::Request;
 use super::rescan::Rescan;
@@ -53,6 +54,8 @@ pub(super) struct Kept {
     pub(super) file: RunFile<GateRecord>,
     /// What outlives the host.
     pub(super) lasting: std::sync::mpsc::Sender<Lasting>,
+    /// Where processes belong; none where the kernel keeps that.
+    pub(super) members: Option<MemberFile>,
 }
 
 /// The loop's state.
@@ -89,11 +92,14 @@ enum Turn {
 }
 
 impl Pump {
-    /// A loop that will say `ready` when the table has been built and checked.
+    /// A loop that will say `ready` when the table has been built and checked. `earlier` happened before anything that is in the
+    /// rings.
+    #[expect(clippy::too_many_arguments, reason = "each is owned by the loop from now on, and there is one caller")]
     pub(super) fn new(
         core: Core,
         hands: Hands,
         rings: Option<Rings>,
+        earlier: Vec<KernelEvent>,
         reports: mpsc::Receiver<Report>,
         requests: mpsc::Receiver<Request>,
         ready: oneshot::Sender<()>,
@@ -101,7 +107,7 @@ impl Pump {
     ) -> Self {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
-        let (stage, ready, streak) = (Stage::Building(Vec::new()), Some(ready), 0);
+        let (stage, ready, streak) = (Stage::Building(earlier), Some(ready), 0);
         let (early, heartbeat, trimmed) = (Vec::new(), Heartbeat::wanted(), tick);
         Self {
             core,
@@ -207,6 +213,9 @@ impl Pump {
                 self.drain(effects);
                 let now = clock::now();
                 self.core.tick(now, effects);
+                if let (Some(members), Stage::Ready) = (&mut self.kept.members, &self.stage) {
+                    members.bring_up_to_date(self.core.moves(), || self.core.lineages());
+                }
                 self.tick = Instant::now() + self.core.next_tick(now);
                 if self.trimmed.elapsed() >= TRIM_INTERVAL {
                     self.trimmed = Instant::now();

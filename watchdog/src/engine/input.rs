@@ -53,6 +53,8 @@ pub enum Input {
     Withdraw(ProcessId, Withdrawal),
     /// What the daemon knew of the gate when it last ended. Told once, before the first scan.
     Restore(Box<Restored>),
+    /// What happened while no daemon ran. Told once, before the first scan.
+    Absence(Box<Absence>),
     /// An agent's hook tells of a subagent.
     Subagent(Subagent),
     /// What became of the cgroup of a session that was granted.
@@ -218,6 +220,29 @@ pub struct Exit {
     pub status: Option<ExitStatus>,
     /// The highest resident set of the program that it ran last, where the kernel's marks tell it.
     pub peak: Option<Bytes>,
+}
+
+/// An exit that the kernel programs kept for a daemon that did not run then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MissedExit {
+    /// The exit.
+    pub exit: Exit,
+    /// Where the process belonged.
+    pub lineage: Lineage,
+    /// Its user.
+    pub uid: Uid,
+    /// Its comm at the end.
+    pub comm: String,
+}
+
+/// What is known of the time in which no daemon ran, beside [`Restored`] and what the rings hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Absence {
+    /// Exits. Of session roots, those of earlier times too; some are in a ring as well.
+    pub exits: Vec<MissedExit>,
+    /// Where processes belonged when that was last written down.
+    pub places: Vec<(ProcessId, Lineage)>,
 }
 
 /// A choice of the OOM killer.

@@ -115,6 +115,11 @@ impl Step<'_> {
 
     /// A process is dead, seen by an event or missing from a scan.
     pub(super) fn gone(&mut self, process: ProcessId, at: BootTime, status: Option<ExitStatus>) {
+        let missed = self.engine.remembered.exit(process).filter(|_| status.is_none());
+        let (at, status, peak) = missed.map_or((at, status, None), |exit| (exit.at, exit.status, exit.peak));
+        if let (Some(peak), Some(known)) = (peak, self.engine.table.get_mut(process)) {
+            known.peak = known.peak.max(peak);
+        }
         if !self.engine.table.bury(process, at, status, self.now) {
             return;
         }

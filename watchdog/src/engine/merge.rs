@@ -8,15 +8,31 @@ use std::sync::Arc;
 use super::Step;
 use super::effect::{Effect, Happening, JournalEntry};
 use super::id::{BootTime, Pid, ProcessId};
-use super::input::{Lineage, Scan, ScannedProcess};
+use super::input::{Exit, Lineage, MissedExit, Scan, ScannedProcess};
 use super::membership::Newcomer;
 use super::process::Process;
+use crate::api::ProcessKind;
 
 /// Losses that no scan has repaired yet.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     lost: u64,
     pub(super) reconciles: u64,
+}
+
+/// A process that a scan found, or one that it could not find any more.
+enum Found {
+    Alive(ScannedProcess),
+    Dead(MissedExit),
+}
+
+impl Found {
+    fn process(&self) -> ProcessId {
+        match self {
+            Self::Alive(scanned) => scanned.process,
+            Self::Dead(missed) => missed.exit.process,
+        }
+    }
 }
 
 impl Step<'_> {
@@ -32,15 +48,22 @@ impl Step<'_> {
         let gone: Vec<ProcessId> = self.engine.table.living().filter(missing).map(|process| process.id).collect();
         let (mut added, removed) = (0, gone.len() as u64);
 
-        let mut processes = scan.processes;
+        let exits = self.engine.remembered.exits_that_matter(&scan.processes).into_iter().map(Found::Dead);
+        let scanned = scan.processes.into_iter().filter(|scanned| !scanned.zombie).map(Found::Alive);
+        let mut found: Vec<Found> = scanned.chain(exits).collect();
         // Who was forked earlier stands above: a parent is in the table before its children are looked at.
-        processes.sort_by_key(|scanned| (scanned.process.start_time, scanned.process.pid));
-        for scanned in processes.into_iter().filter(|scanned| !scanned.zombie) {
-            match self.engine.table.get(scanned.process) {
-                Some(known) if known.alive() => self.refresh(&scanned),
+        found.sort_by_key(|found| {
+            let process = found.process();
+            (process.start_time, process.pid)
+        });
+        for found in found {
+            let known = self.engine.table.get(found.process());
+            match (found, known) {
+                (Found::Alive(scanned), Some(known)) if known.alive() => self.refresh(&scanned),
+                (Found::Alive(scanned), None) => added += u64::from(self.discover(scanned)),
+                (Found::Dead(missed), None) => self.discover_dead(missed),
                 // The exit is newer than the scan.
-                Some(_) => {}
-                None => added += u64::from(self.discover(scanned)),
+                (_, Some(_)) => {}
             }
         }
         // The dead go last, so that children of theirs which only the scan knows find their lineage.
@@ -49,6 +72,7 @@ impl Step<'_> {
             self.abandoned_by(process, scan.began);
         }
 
+        self.engine.remembered.merged();
         self.gate_after_scan(scan.began, &there);
 
         self.engine.orphans.changed();
@@ -108,10 +132,30 @@ impl Step<'_> {
             self.judge(process);
             self.track(process);
             self.fanout_exec(BootTime::from(process.start_time), process);
-        } else if lineage.is_some_and(|lineage| !lineage.witness) {
+        } else if lineage.is_some_and(|lineage| !lineage.witness) && self.engine.remembered.is_merged() {
+            // Before, the ring may hold the exec of an agent above it that began while no daemon ran.
             self.effect(Effect::Untrack(process));
         }
         taken
+    }
+
+    /// Takes in a process that died while no daemon ran, as it was before. It is dead as soon as an event or the next scan says
+    /// so, and by then what it left is in the table.
+    fn discover_dead(&mut self, missed: MissedExit) {
+        let MissedExit { exit: Exit { process, .. }, lineage, uid, comm } = missed;
+        let known = self.session_of(&lineage).or_else(|| self.remembered_session(&lineage));
+        let Some(session) = known.filter(|_| !lineage.witness) else { return };
+        let newcomer = Newcomer {
+            process,
+            forked_by: lineage.parent,
+            ppid: lineage.parent.map_or(Pid(0), |parent| parent.pid),
+            uid,
+            comm,
+            image: Arc::default(),
+            forked: lineage.forked,
+        };
+        let kind = if lineage.root == process { ProcessKind::Agent } else { ProcessKind::Other };
+        self.enter(newcomer, session, &lineage, kind);
     }
 
     /// A process that the kernel does not track: below one of ours, as far as today's parents tell, or an agent.
@@ -144,7 +188,7 @@ impl Step<'_> {
                     forked: false,
                     witness: false,
                 };
-                self.enter(newcomer, session, &lineage, crate::api::ProcessKind::Other);
+                self.enter(newcomer, session, &lineage, ProcessKind::Other);
                 match profile.filter(|_| self.engine.gate.lease(process).is_some()) {
                     Some(granted) => self.move_out(process, &granted, Some(session)),
                     None => self.reclassify(process),

@@ -163,6 +163,7 @@ impl Engine {
             Input::Room(process, limit) => step.room(process, limit),
             Input::Withdraw(process, why) => step.withdraw(process, why),
             Input::Restore(restored) => step.restore(*restored),
+            Input::Absence(absence) => step.engine.remembered.absent(*absence),
             Input::Subagent(call) => step.subagent(&call),
             Input::Confined(session, confinement) => step.confined(session, confinement),
             Input::CgroupMembers(session, members) => step.cgroup_members(session, &members),

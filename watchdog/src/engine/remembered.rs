@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::effect::{Effect, Happening};
 use super::gate::GateRecord;
 use super::id::{BootTime, ProcessId, SessionId, Uid};
-use super::input::Lineage;
-use super::process::Launcher;
+use super::input::{Absence, Exit, Lineage, MissedExit, ScannedProcess};
+use super::process::{Launcher, Process};
 use super::{Engine, Step};
 
 /// A session that an earlier run knew.
@@ -29,6 +29,10 @@ pub(super) struct Remembered {
     adopted: BTreeSet<ProcessId>,
     /// Who was started through nohup or setsid, and has not been seen yet: the program that runs now does not tell.
     launched: BTreeMap<ProcessId, Launcher>,
+    /// Exits that happened while no daemon ran.
+    exits: BTreeMap<ProcessId, MissedExit>,
+    /// A scan has been merged with them.
+    merged: bool,
 }
 
 impl Remembered {
@@ -40,6 +44,55 @@ impl Remembered {
     /// Where this one belongs, when its parent had died in an earlier run.
     pub(super) fn place(&self, process: ProcessId) -> Option<Lineage> {
         self.places.get(&process).copied()
+    }
+
+    /// Takes what happened while no daemon ran. A record of the gate that says where a process belongs is newer.
+    pub(super) fn absent(&mut self, absence: Absence) {
+        let Absence { exits, places } = absence;
+        for (process, lineage) in places {
+            self.places.entry(process).or_insert(lineage);
+        }
+        self.exits.extend(exits.into_iter().map(|missed| (missed.exit.process, missed)));
+    }
+
+    /// How this one exited while no daemon ran.
+    pub(super) fn exit(&self, process: ProcessId) -> Option<&Exit> {
+        self.exits.get(&process).map(|missed| &missed.exit)
+    }
+
+    /// Whether a scan was merged with what is remembered: until then, events that a ring still holds may tell more.
+    pub(super) fn is_merged(&self) -> bool {
+        self.merged
+    }
+
+    /// The exits that matter to what a scan found: of session roots, of processes above a living one, and those by a signal.
+    /// Thousands of short-lived children do not. None but at the first scan.
+    pub(super) fn exits_that_matter(&self, processes: &[ScannedProcess]) -> Vec<MissedExit> {
+        if self.merged || self.exits.is_empty() {
+            return Vec::new();
+        }
+        let roots = self.sessions.keys().copied();
+        let killed = self.exits.values().filter(|missed| missed.exit.status.is_some_and(|how| how.signal().is_some()));
+        let killed = killed.map(|missed| missed.exit.process);
+        let place = |found: &ScannedProcess| found.lineage.or_else(|| self.place(found.process));
+        let parents = processes.iter().filter_map(|found| place(found)?.parent);
+        let mut open: Vec<ProcessId> = roots.chain(killed).chain(parents).collect();
+        let mut found = BTreeMap::new();
+        while let Some(process) = open.pop() {
+            if let Some(missed) = self.exits.get(&process)
+                && found.insert(process, missed.clone()).is_none()
+            {
+                open.extend(missed.lineage.parent);
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// A scan is merged. The exits are looked up until the one after it is.
+    pub(super) fn merged(&mut self) {
+        if std::mem::replace(&mut self.merged, true) {
+            self.exits = BTreeMap::new();
+        }
     }
 
     /// A later record says that this one is a root.
@@ -74,7 +127,7 @@ impl Remembered {
 impl Step<'_> {
     /// The table is right: whoever was remembered and is not there is gone.
     pub(super) fn forget_remembered(&mut self) {
-        self.engine.remembered = Remembered::default();
+        self.engine.remembered = Remembered { merged: true, ..Remembered::default() };
     }
 
     /// The session of a process whose agent died before this run of the daemon began.
@@ -127,6 +180,30 @@ impl Step<'_> {
 }
 
 impl Engine {
+    /// Counts what may change the places of processes.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.table.moves()
+    }
+
+    /// Where the living processes of sessions belong, for a daemon that begins after this one and finds no kernel map.
+    #[must_use]
+    pub fn lineages(&self) -> Vec<(ProcessId, Lineage)> {
+        let place = |process: &Process| {
+            let root = self.sessions.get(process.session)?.root;
+            let lineage = Lineage {
+                root,
+                parent: process.forked_by.or(process.parent),
+                depth: process.depth,
+                provisional: false,
+                forked: process.forked,
+                witness: false,
+            };
+            (root != process.id).then_some((process.id, lineage))
+        };
+        self.table.living().filter_map(place).collect()
+    }
+
     fn session_record(&self, session: SessionId) -> Option<GateRecord> {
         let known = self.sessions.get(session)?;
         let (root, uid, id) = (known.root, known.uid, Some(session));
@@ -155,7 +232,7 @@ impl Engine {
         let known = self.sessions.iter().filter(|session| session.members > 0);
         let sessions = known.filter_map(|session| self.session_record(session.id));
         // Before the first scan nobody is there, and all that is known is what was remembered.
-        let Remembered { sessions: old, places, adopted, launched } = &self.remembered;
+        let Remembered { sessions: old, places, adopted, launched, exits: _, merged: _ } = &self.remembered;
         let old = old.iter().map(|(root, RememberedSession { profile, uid, id })| {
             let profile = profile.clone();
             GateRecord::SessionBegan { root: *root, profile, uid: *uid, id: *id }

@@ -1,6 +1,9 @@
 //! What this host gives, what it lacks, what that costs, and what to do about it: the rows of `watchdogctl doctor`.
 
+use jiff::Timestamp;
+
 pub use super::facts::{BtfNames, Facts, Psi};
+use super::pins::PinnedLayout;
 use crate::api::Capability;
 use crate::engine::id::Bytes;
 
@@ -117,14 +120,7 @@ pub fn of(facts: &Facts) -> Vec<Capability> {
             "boot Linux 5.8 or newer",
         ),
         lockdown(facts),
-        Row {
-            name: "bpffs",
-            on: facts.bpffs,
-            why: mounted(facts.bpffs, "/sys/fs/bpf", "bpf"),
-            with: "nothing",
-            without: "kernel maps cannot be kept over a restart of the daemon: lineage that arises meanwhile is lost",
-            remedy: Some("mount -t bpf bpf /sys/fs/bpf"),
-        },
+        bpffs(facts),
         pidfd(facts),
         psi(facts),
         Row {
@@ -325,6 +321,29 @@ fn lsm(facts: &Facts) -> Row {
                   cgroup, which counts threads too, so it is 32 for each helper; and an agent past the gate is killed as \
                   it comes out of its exec, instead of refused the exec, and a script is denied by its name alone",
         remedy: Some(remedy),
+    }
+}
+
+/// Where what the kernel programs know outlives the daemon.
+fn bpffs(facts: &Facts) -> Row {
+    let refused = facts.pins.as_ref().and_then(|pins| pins.as_ref().err());
+    let mut why = refused.cloned().unwrap_or_else(|| mounted(facts.bpffs, "/sys/fs/bpf", "bpf"));
+    for PinnedLayout { path, runtime_dir, since } in &facts.pinned {
+        let since = Timestamp::try_from(*since).map_or_else(|_| "?".to_owned(), |at| format!("{at:.0}"));
+        why.push_str(&format!(
+            "; pinned since {since} for the runtime directory {}: {}",
+            runtime_dir.display(),
+            path.display()
+        ));
+    }
+    Row {
+        name: "bpffs",
+        on: facts.bpffs && refused.is_none(),
+        why,
+        with: "while no daemon runs, 1 to 2 µs for each fork, exec and exit of a tracked process, until `watchdogd --unpin`",
+        without: "processes are not tracked while no daemon runs: exit codes of agents that end then, and helpers that fork \
+                  away from their parents then, are not known to the next daemon",
+        remedy: Some("mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the host, and restart watchdogd"),
     }
 }
 

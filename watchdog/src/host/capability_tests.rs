@@ -19,6 +19,8 @@ fn server() -> Facts {
         pidfd: true,
         tracefs: true,
         bpffs: true,
+        pins: Some(Ok(())),
+        pinned: Vec::new(),
         swap: Bytes::from_mib(2048),
     }
 }
@@ -55,6 +57,8 @@ fn every_row_says_why_and_what_it_costs_and_no_two_have_one_name() {
         pidfd: false,
         tracefs: false,
         bpffs: false,
+        pins: None,
+        pinned: Vec::new(),
         swap: Bytes(0),
     };
     let rows = of(&bare);

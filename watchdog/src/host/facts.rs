@@ -6,6 +6,7 @@ use rustix::fs::statfs;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::meminfo;
+use super::pins::{self, PinnedLayout};
 use super::stat::Fields;
 use crate::engine::id::Bytes;
 
@@ -46,6 +47,10 @@ pub struct Facts {
     pub tracefs: bool,
     /// /sys/fs/bpf is mounted.
     pub bpffs: bool,
+    /// Whether a daemon could pin programs and maps there, or why not; `None` where none has tried.
+    pub pins: Option<Result<(), String>>,
+    /// What is pinned there.
+    pub pinned: Vec<PinnedLayout>,
     /// SwapTotal.
     pub swap: Bytes,
 }
@@ -113,6 +118,8 @@ impl Facts {
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
             tracefs: mounts("/sys/kernel/tracing", TRACEFS),
             bpffs: mounts("/sys/fs/bpf", BPFFS),
+            pins: None,
+            pinned: pins::pinned(),
             swap: meminfo::host_memory().map(|host| host.swap_total).unwrap_or_default(),
         }
     }

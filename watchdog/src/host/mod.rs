@@ -8,6 +8,7 @@
 //! - [`activity`], [`tmpfs`]: what a process has done, and which files are memory
 //! - [`poll`]: a substitute for kernel events, where there are none
 //! - [`containers`], [`users`], [`capability`]: names for what was found, and what this host gives
+//! - [`pins`]: what stays in the kernel when the daemon ends
 //! - [`pinned`], [`cgroup`], [`oom_score`]: a process held for certain, and signalled; a cgroup for a session, which is frozen,
 //!   throttled or killed as one; who goes first
 
@@ -31,6 +32,7 @@ pub mod memory;
 pub mod oom;
 pub mod oom_score;
 pub mod pinned;
+pub mod pins;
 pub mod poll;
 mod process;
 pub mod programs;

@@ -12,7 +12,8 @@ use zerocopy::FromBytes;
 
 use crate::engine::id::{BootTime, Bytes, Pid, ProcessId, Uid};
 use crate::engine::input::{
-    Attempt, Denied, Exec, Exit, ExitStatus, Fork, Image, KernelEvent, Lineage, Memory, Oom, Reclaim, Sample, Signal,
+    Attempt, Denied, Exec, Exit, ExitStatus, Fork, Image, KernelEvent, Lineage, Memory, MissedExit, Oom, Reclaim,
+    Sample, Signal,
 };
 
 /// Why bytes are no record.
@@ -65,6 +66,17 @@ pub fn decode(bytes: &[u8]) -> Result<KernelEvent, DecodeError> {
         RecordKind::ForkDenied => KernelEvent::Denied(fork_denied(&record(kind, bytes)?.0)),
         RecordKind::ExecDenied => KernelEvent::Denied(exec_denied(&record(kind, bytes)?.0)),
     })
+}
+
+/// A death as its map holds it.
+#[must_use]
+pub fn missed_exit(death: &raw::DeathRecord) -> MissedExit {
+    MissedExit {
+        exit: exit(&death.exit),
+        lineage: lineage(&death.lineage),
+        uid: Uid(death.exit.header.uid),
+        comm: text(&death.exit.comm),
+    }
 }
 
 /// A lineage as the map holds it.

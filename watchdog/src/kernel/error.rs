@@ -1,10 +1,13 @@
 //! What can go wrong between us and the kernel.
 
+use std::path::PathBuf;
+
 use aya::maps::MapError;
 use aya::programs::ProgramError;
 
 use super::btf::BtfError;
 use crate::engine::id::ProcessId;
+use crate::host::pins::PinError;
 
 /// Why the kernel's side does not work, or something asked of it did not.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +67,12 @@ pub enum KernelError {
     /// How often the kernel skipped programs cannot be read.
     #[error("cannot read how often the kernel skipped programs: {0}")]
     Misses(std::io::Error),
+    /// Something could not be pinned, or what is pinned could not be used.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// What is pinned does not belong together.
+    #[error("the pins in {0} are not complete")]
+    PinsIncomplete(PathBuf),
     /// The feature is off.
     #[error("{0}")]
     Off(String),

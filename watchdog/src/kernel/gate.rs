@@ -87,6 +87,16 @@ impl Gate {
         self.sessions.get(&root).map_or(0, |session| session.number)
     }
 
+    /// Makes good for a daemon that has ended: its sessions are bound anew, under numbers that none of them had, and until then
+    /// nothing is denied.
+    pub(super) fn begin_after(&mut self, counted: impl Iterator<Item = u32>) -> Result<(), KernelError> {
+        let failed = |map, doing| move |source| KernelError::Map { map, doing, source };
+        self.kill_denied.set(0, 0, 0).map_err(failed("KILL_DENIED", "write"))?;
+        let numbers: Vec<u32> = self.gated.keys().collect::<Result<_, _>>().map_err(failed("GATED", "read"))?;
+        self.last_number = numbers.iter().copied().chain(counted).max().unwrap_or(0);
+        numbers.into_iter().try_for_each(|number| self.forget(number))
+    }
+
     fn forget(&mut self, number: u32) -> Result<(), KernelError> {
         match self.gated.remove(&number) {
             Err(source) if !is_missing(&source) => Err(KernelError::Map { map: "GATED", doing: "write", source }),
@@ -189,6 +199,7 @@ impl Tracer {
     pub fn set_denied(&mut self, names: &[Vec<u8>], on: bool) -> Result<(), KernelError> {
         if on {
             self.features.counting.clone().map_err(KernelError::Off)?;
+            self.note_read(&self.lost()?)?;
         }
         let names = if on { names } else { &[] };
         set_names(&mut self.gate.denied, "DENIED", names)?;

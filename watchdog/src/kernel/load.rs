@@ -1,10 +1,11 @@
 //! Puts the programs into the kernel and attaches them.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
-use watchdog_common::{ABSENT, Settings};
+use watchdog_common::{ABSENT, FNV_OFFSET, Settings, name_hash_step};
 use zerocopy::IntoBytes;
 
 use super::btf::Btf;
@@ -12,14 +13,15 @@ use super::error::KernelError;
 use super::gate::{self, Gate};
 use super::layout::{Layout, Variants};
 use super::logs::KernelLog;
-use super::object::{Preemption, object};
+use super::object::object;
 use super::programs::{iterator_program, tracepoint_program};
-use super::stats::Misses;
 use super::stream::EventRing;
+use super::takeover::{self, Inherited};
 use super::tracer::{Feature, Features, Maps, Streams, Tracer};
 use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::Bytes;
+use crate::host::pins::{self, PinError, Pins};
 
 /// What is decided at load time.
 #[derive(Clone, Debug)]
@@ -52,6 +54,136 @@ fn lifecycle_ring(cpus: usize) -> u32 {
     u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(EACH_CPU).clamp(512 << 10, 4 << 20).next_power_of_two()
 }
 
+/// Where programs, links and maps are pinned.
+#[derive(Clone, Copy)]
+enum Pinning<'a> {
+    Nowhere,
+    /// In this directory, which is empty.
+    New(&'a Path),
+    /// In this directory, by an earlier daemon with the same [`Plan`].
+    Existing(&'a Path),
+}
+
+impl<'a> Pinning<'a> {
+    fn directory(self) -> Option<&'a Path> {
+        match self {
+            Self::Nowhere => None,
+            Self::New(dir) | Self::Existing(dir) => Some(dir),
+        }
+    }
+}
+
+/// Everything that programs and maps depend on.
+struct Plan<'a> {
+    options: &'a LoadOptions<'a>,
+    layout: Layout,
+    settings: Settings,
+    /// The object, as it is loaded.
+    object: Vec<u64>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(options: &'a LoadOptions<'a>, layout: Layout) -> Self {
+        let settings =
+            Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
+        Self { options, layout, settings, object: object(layout.preemption) }
+    }
+
+    /// Carries out what this kernel can take: one without JIT has the functions that switch preemption off, and refuses to
+    /// call them.
+    fn carried_out<T>(
+        options: &'a LoadOptions<'a>,
+        run: impl Fn(&Self) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
+        let layout = Layout::of(&Btf::of_running_kernel()?)?;
+        match (run(&Self::new(options, layout)), layout.preemption) {
+            (Err(error), Some(_)) => run(&Self::new(options, Layout { preemption: None, ..layout })).inspect(|_| {
+                tracing::warn!(reason = %reason(&error), "the kernel programs cannot switch preemption off");
+            }),
+            (done, _) => done,
+        }
+    }
+
+    /// Two plans of the same number make the same programs and maps. The maps of candidates are not part of it, since they are
+    /// brought up to date.
+    fn layout_number(&self) -> u64 {
+        let Self { options, layout, settings, object } = self;
+        let LoadOptions { max_processes, candidates: _, memory_step: _, lifecycle_ring } = options;
+        let sizes = [*max_processes, *lifecycle_ring, KernelLog::RING_BYTES];
+        let parts = [object.as_bytes(), layout.offsets.as_bytes(), settings.as_bytes(), sizes.as_bytes()];
+        parts.into_iter().flatten().fold(FNV_OFFSET, |hash, byte| name_hash_step(hash, *byte))
+    }
+
+    /// Loads and attaches everything but close watch.
+    fn carry_out(&self, pinning: Pinning<'_>) -> Result<(Tracer, Streams), KernelError> {
+        let Self { options, layout, settings, object } = self;
+        let pinned_maps = match pinning {
+            Pinning::Existing(dir) => takeover::pinned_maps(dir)?,
+            Pinning::Nowhere | Pinning::New(_) => Vec::new(),
+        };
+        let mut ebpf = {
+            let mut loader = EbpfLoader::new();
+            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
+            loader.btf(None);
+            loader
+                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
+                .override_global("SETTINGS", settings.as_bytes(), true)
+                .map_max_entries("TRACKED", options.max_processes)
+                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
+                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES);
+            for (name, path) in &pinned_maps {
+                loader.map_pin_path(name, path);
+            }
+            loader.load(object.as_bytes())?
+        };
+        // The loader makes a map that is not pinned, and then the programs that run would not share it.
+        let is_pinned = |name: &str| pinned_maps.iter().any(|(pinned, _)| pinned == name);
+        let maps = || ebpf.maps().filter(|(name, _)| !name.starts_with('.'));
+        match pinning {
+            Pinning::Nowhere => {}
+            Pinning::New(dir) => {
+                for (name, map) in maps() {
+                    map.pin(dir.join(name)).map_err(|error| takeover::not_pinned(name, dir, &error))?;
+                }
+            }
+            Pinning::Existing(dir) => {
+                if !maps().all(|(name, _)| is_pinned(name)) {
+                    return Err(KernelError::PinsIncomplete(dir.to_owned()));
+                }
+            }
+        }
+        let is_attached = |program: &str| match pinning {
+            Pinning::Existing(dir) => takeover::link_path(dir, program).exists(),
+            Pinning::Nowhere | Pinning::New(_) => false,
+        };
+        let features = load_programs(&mut ebpf, layout, is_attached)?;
+        release_freed_memory();
+
+        let maps = Maps {
+            tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
+            candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
+            every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
+            dead: open(&mut ebpf, "DEAD", HashMap::try_from)?,
+            lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
+            reader: open(&mut ebpf, "READER", Array::try_from)?,
+            root_deaths: open(&mut ebpf, "ROOT_DEATHS", HashMap::try_from)?,
+            deaths: open(&mut ebpf, "DEATHS", HashMap::try_from)?,
+            death_count: open(&mut ebpf, "DEATH_COUNT", PerCpuArray::try_from)?,
+        };
+        let streams = Streams {
+            lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
+            memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
+        };
+        let gate = Gate::open(&mut ebpf)?;
+        let users = Users::open(&mut ebpf, options.max_processes)?;
+        let log = KernelLog::open(&mut ebpf);
+        let mut tracer = Tracer::new(ebpf, maps, features, gate, users, log);
+        tracer.set_candidates(options.candidates)?;
+        tracer.attach_all(layout.variants, pinning.directory())?;
+        Ok((tracer, streams))
+    }
+}
+
 impl Tracer {
     /// Loads all programs and attaches all but those of close watch.
     ///
@@ -62,45 +194,83 @@ impl Tracer {
     /// When this kernel's types lack something, or a program on fork, exec, exit or free is refused. Without root (or
     /// CAP_BPF and CAP_PERFMON) it always is.
     pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
-        let layout = Layout::of(&Btf::of_running_kernel()?)?;
-        let load = |preemption| -> Result<_, KernelError> {
-            let mut ebpf = load_object(options, &layout, preemption)?;
-            let features = load_programs(&mut ebpf, &layout)?;
-            Ok((ebpf, features))
-        };
-        let (mut ebpf, features) = match (load(layout.preemption), layout.preemption) {
-            // A kernel without JIT has these functions, and refuses to call them.
-            (Err(error), Some(_)) => load(None).inspect(|_| {
-                tracing::warn!(reason = %reason(&error), "the kernel programs cannot switch preemption off");
-            })?,
-            (loaded, _) => loaded?,
-        };
-        release_freed_memory();
+        Plan::carried_out(options, |plan| plan.carry_out(Pinning::Nowhere))
+    }
 
-        let maps = Maps {
-            tracked: open(&mut ebpf, "TRACKED", HashMap::try_from)?,
-            candidates: open(&mut ebpf, "CANDIDATES", HashMap::try_from)?,
-            every_exec: open(&mut ebpf, "TRACK_EVERY_EXEC", Array::try_from)?,
-            dead: open(&mut ebpf, "DEAD", HashMap::try_from)?,
-            lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
+    /// The same with pins: what runs goes on when this process ends, and what an earlier one left running is used, or, where it
+    /// was built or sized in another way, replaced. At no moment is a fork not seen.
+    ///
+    /// What cannot be pinned is loaded all the same: see [`Inherited::pins`].
+    ///
+    /// # Errors
+    /// As [`Tracer::load`].
+    pub fn load_pinned(
+        options: &LoadOptions<'_>,
+        pins: Result<Pins, PinError>,
+    ) -> Result<(Self, Streams, Inherited), KernelError> {
+        let pins = match pins {
+            Ok(pins) => pins,
+            Err(error) => {
+                let (tracer, streams) = Self::load(options)?;
+                return Ok((tracer, streams, Inherited::nothing(error.to_string())));
+            }
         };
-        let streams = Streams {
-            lifecycle: EventRing::new(open(&mut ebpf, "LIFECYCLE", RingBuf::try_from)?),
-            memory: EventRing::new(open(&mut ebpf, "MEMORY", RingBuf::try_from)?),
+        let (mut tracer, streams, inherited) = Plan::carried_out(options, |plan| Self::pin(plan, &pins))?;
+        tracer.pins = Some(pins);
+        Ok((tracer, streams, inherited))
+    }
+
+    fn pin(plan: &Plan<'_>, pins: &Pins) -> Result<(Self, Streams, Inherited), KernelError> {
+        let layout = plan.layout_number();
+        let complete = pins.complete(layout);
+        if complete.is_dir() {
+            let taken = plan.carry_out(Pinning::Existing(&complete)).and_then(|(mut tracer, streams)| {
+                let inherited = tracer.take_over(&complete)?;
+                Ok((tracer, streams, inherited))
+            });
+            match taken {
+                Ok((mut tracer, streams, mut inherited)) => {
+                    tracer.import_others(pins, &complete, &mut inherited);
+                    return Ok((tracer, streams, inherited));
+                }
+                Err(error) => {
+                    tracing::warn!("what an earlier daemon pinned cannot be used as it is, only imported: {error}");
+                    pins.set_aside(&complete)?;
+                }
+            }
+        }
+        let (mut tracer, streams, mut inherited) = match Self::pin_anew(plan, pins, layout) {
+            Ok((tracer, streams)) => {
+                (tracer, streams, Inherited { pins: Ok(complete.clone()), ..Inherited::default() })
+            }
+            Err(KernelError::Pin(error)) => {
+                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
+                (tracer, streams, Inherited::nothing(error.to_string()))
+            }
+            Err(error) => return Err(error),
         };
-        let gate = Gate::open(&mut ebpf)?;
-        let users = Users::open(&mut ebpf, options.max_processes)?;
-        let misses = Misses::of(lifecycle_programs(&ebpf, layout.variants));
-        let log = KernelLog::open(&mut ebpf);
-        let mut tracer = Self::new(ebpf, maps, features, gate, users, misses, log);
-        tracer.set_candidates(options.candidates)?;
-        tracer.attach_all(layout.variants)?;
-        Ok((tracer, streams))
+        tracer.import_others(pins, &complete, &mut inherited);
+        Ok((tracer, streams, inherited))
+    }
+
+    fn pin_anew(plan: &Plan<'_>, pins: &Pins, layout: u64) -> Result<(Self, Streams), KernelError> {
+        let unfinished = pins.begin(layout)?;
+        let loaded = plan.carry_out(Pinning::New(&unfinished));
+        let finished = loaded.and_then(|loaded| {
+            pins.finish(&unfinished, layout)?;
+            Ok(loaded)
+        });
+        if finished.is_err()
+            && let Err(error) = pins::remove(&unfinished)
+        {
+            tracing::warn!("{error}");
+        }
+        finished
     }
 }
 
 /// The programs without which the table of processes, or a bound of the gate, may be wrong.
-fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = BorrowedFd<'_>> {
+pub(super) fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = BorrowedFd<'_>> {
     let Variants { exit, victim } = variants;
     let names =
         [Some("fork"), Some("exec"), exit, Some("free"), Some("signal"), victim, Some("task_alloc"), Some("deny_exec")];
@@ -108,28 +278,13 @@ fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = B
     programs.filter_map(|program| Some(program.fd().ok()?.as_fd()))
 }
 
-/// Creates the maps.
-fn load_object(
-    options: &LoadOptions<'_>,
-    layout: &Layout,
-    preemption: Option<Preemption>,
-) -> Result<Ebpf, KernelError> {
-    let settings =
-        Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
-    let mut loader = EbpfLoader::new();
-    // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
-    loader.btf(None);
-    Ok(loader
-        .override_global("OFFSETS", layout.offsets.as_bytes(), true)
-        .override_global("SETTINGS", settings.as_bytes(), true)
-        .map_max_entries("TRACKED", options.max_processes)
-        .map_max_entries("LIFECYCLE", options.lifecycle_ring)
-        .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
-        .load(object(preemption).as_bytes())?)
-}
-
 /// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.
-fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelError> {
+/// One that is attached already is not loaded once more.
+fn load_programs(
+    ebpf: &mut Ebpf,
+    layout: &Layout,
+    is_attached: impl Fn(&str) -> bool,
+) -> Result<Features, KernelError> {
     let btf = aya::Btf::from_sys_fs()?;
     let exit = layout.variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?;
     for (program, tracepoint) in [
@@ -138,11 +293,14 @@ fn load_programs(ebpf: &mut Ebpf, layout: &Layout) -> Result<Features, KernelErr
         (exit, "sched_process_exit"),
         ("free", "sched_process_free"),
     ] {
-        load_tracepoint(ebpf, program, tracepoint, &btf)?;
+        if !is_attached(program) {
+            load_tracepoint(ebpf, program, tracepoint, &btf)?;
+        }
     }
     let mut optional = |programs: &[(&str, &str)]| -> Feature {
         programs
             .iter()
+            .filter(|(program, _)| !is_attached(program))
             .try_for_each(|(program, tracepoint)| load_tracepoint(ebpf, program, tracepoint, &btf))
             .map_err(|error| reason(&error))
     };

@@ -4,14 +4,18 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{ProgramFd, ProgramInfo};
 use procfs::process::{Stat, StatFlags, Task};
 use procfs::{ProcError, ProcResult};
 use watchdog_common::{
-    LineageFlags, LossCause, NANOS_PER_TICK, RecordKind, SampleRecord, Tracked, name_hash, same_start,
+    DeathRecord, LineageFlags, LossCause, NANOS_PER_TICK, Reader, RecordKind, SampleRecord, Tracked, name_hash,
+    same_start,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,16 +23,20 @@ use super::decode;
 use super::error::KernelError;
 use super::gate::Gate;
 use super::layout::Variants;
+use super::load::lifecycle_programs;
 use super::logs::KernelLog;
 use super::programs::{read_iterator, tracepoint_program};
 use super::stats::{Misses, ProgramStats};
 use super::stream::EventRing;
+use super::takeover;
 use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::{ProcessId, Ticks};
 use crate::engine::input::Lineage;
+use crate::host::clock;
+use crate::host::pins::{self, Pins};
 
-/// The loaded programs, their links and their maps. Dropping it detaches everything.
+/// The loaded programs, their links and their maps. Dropping it detaches everything that is not pinned.
 pub struct Tracer {
     pub(super) ebpf: Ebpf,
     pub(super) maps: Maps,
@@ -39,6 +47,12 @@ pub struct Tracer {
     log: Option<KernelLog>,
     close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
     sample_buffer: Vec<u8>,
+    /// Where programs, links and maps are pinned; locked.
+    pub(super) pins: Option<Pins>,
+    /// Links that are pinned. They hold also when somebody removes the pins.
+    links: Vec<PinnedLink>,
+    /// Programs that an earlier daemon loaded.
+    earlier: Vec<(String, ProgramFd)>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.
@@ -71,6 +85,9 @@ pub struct Features {
     pub lsm: Feature,
 }
 
+/// Deaths by tgid.
+pub(super) type DeathMap = HashMap<MapData, u32, [u8; size_of::<DeathRecord>()]>;
+
 /// The maps that userspace works with. Values are bytes here, since aya's and the common crate's traits do not know each
 /// other.
 pub(super) struct Maps {
@@ -79,6 +96,10 @@ pub(super) struct Maps {
     pub(super) every_exec: Array<MapData, u32>,
     pub(super) dead: HashMap<MapData, u32, u64>,
     pub(super) lost: PerCpuArray<MapData, [u64; LossCause::SLOTS]>,
+    pub(super) reader: Array<MapData, [u8; size_of::<Reader>()]>,
+    pub(super) root_deaths: DeathMap,
+    pub(super) deaths: DeathMap,
+    pub(super) death_count: PerCpuArray<MapData, u64>,
 }
 
 /// A process in the kernel's map.
@@ -104,14 +125,14 @@ pub enum Placed {
 /// Records that were lost since the programs were loaded, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    slots: [u64; LossCause::SLOTS],
-    missed: u64,
+    pub(super) slots: [u64; LossCause::SLOTS],
+    pub(super) missed: u64,
 }
 
 /// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
-mod update {
-    pub(super) const NO_EXIST: u64 = 1;
-    pub(super) const EXIST: u64 = 2;
+pub(super) mod update {
+    pub(in crate::kernel) const NO_EXIST: u64 = 1;
+    pub(in crate::kernel) const EXIST: u64 = 2;
 }
 
 /// The kernel cuts what it has wherever the reader's buffer ends: so many whole records fit.
@@ -127,7 +148,6 @@ impl Tracer {
         features: Features,
         gate: Gate,
         users: Users,
-        misses: Misses,
         log: Option<KernelLog>,
     ) -> Self {
         Self {
@@ -136,26 +156,31 @@ impl Tracer {
             features,
             gate,
             users,
-            misses,
+            misses: Misses::of(std::iter::empty()),
             log,
             close_watch: None,
             sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
+            pins: None,
+            links: Vec::new(),
+            earlier: Vec::new(),
         }
     }
 
-    /// Attaches everything but close watch. The order matters: an exit must never be missed of a process whose fork was
-    /// seen, so what removes comes before what adds.
-    pub(super) fn attach_all(&mut self, variants: Variants) -> Result<(), KernelError> {
+    /// Attaches everything but close watch, and pins it in this directory. The order matters: an exit must never be missed of
+    /// a process whose fork was seen, so what removes comes before what adds.
+    pub(super) fn attach_all(&mut self, variants: Variants, pinned_in: Option<&Path>) -> Result<(), KernelError> {
         let required = ["free", variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?, "exec", "fork"];
         for program in required {
-            self.attach(program)?;
+            self.attach_lasting(program, pinned_in)?;
         }
         if self.features.signals.is_ok() {
-            self.features.signals = self.attach("signal").map(drop).map_err(|error| error.to_string());
+            self.features.signals = self.attach_lasting("signal", pinned_in).map_err(|error| error.to_string());
         }
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
-            self.features.oom = self.attach(program).map(drop).map_err(|error| error.to_string());
+            self.features.oom = self.attach_lasting(program, pinned_in).map_err(|error| error.to_string());
         }
+        let earlier = self.earlier.iter().map(|(_, program)| program.as_fd());
+        self.misses = Misses::of(lifecycle_programs(&self.ebpf, variants).chain(earlier));
         let Features { signals, oom, close_watch, sampler, counting, files, lsm } = &self.features;
         for (name, feature) in [
             ("signals", signals),
@@ -361,14 +386,27 @@ impl Tracer {
     /// # Errors
     /// When the counters cannot be read.
     pub fn lost(&self) -> Result<Lost, KernelError> {
-        let per_cpu =
-            self.maps.lost.get(&0, 0).map_err(|source| KernelError::Map { map: "LOST", doing: "read", source })?;
-        let mut lost = Lost::default();
-        for slots in per_cpu.iter() {
-            lost.slots.iter_mut().zip(slots).for_each(|(sum, count)| *sum += count);
-        }
-        lost.missed = self.misses.count().map_err(KernelError::Misses)?;
-        Ok(lost)
+        Ok(Lost { missed: self.misses.count().map_err(KernelError::Misses)?, ..Lost::read(&self.maps.lost)? })
+    }
+
+    /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there. Agents past
+    /// the gate are killed at their exec only while this is called every second or so.
+    ///
+    /// # Errors
+    /// When a map cannot be read or written.
+    pub fn note_read(&mut self, lost: &Lost) -> Result<(), KernelError> {
+        let reader =
+            Reader { seen_at: clock::now().0, lost: lost.slots, missed: lost.missed, deaths: self.deaths_counted()? };
+        let mut bytes = [0; size_of::<Reader>()];
+        bytes.copy_from_slice(reader.as_bytes());
+        self.maps.reader.set(0, bytes, 0).map_err(|source| KernelError::Map { map: "READER", doing: "write", source })
+    }
+
+    /// Deaths of processes that are no root of a session, since the programs were loaded.
+    pub(super) fn deaths_counted(&self) -> Result<u64, KernelError> {
+        let counts = self.maps.death_count.get(&0, 0);
+        let counts = counts.map_err(|source| KernelError::Map { map: "DEATH_COUNT", doing: "read", source })?;
+        Ok(counts.iter().sum())
     }
 
     /// Hands what the programs have logged over to `tracing`. Once a second is often enough.
@@ -381,7 +419,31 @@ impl Tracer {
     /// What the loaded programs cost, while `kernel.bpf_stats_enabled` is 1.
     #[must_use]
     pub fn program_stats(&self) -> Vec<ProgramStats> {
-        self.ebpf.programs().filter_map(|(name, program)| ProgramStats::of(name, program.fd().ok()?.as_fd())).collect()
+        let loaded = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?)));
+        let earlier = self.earlier.iter().map(|(name, program)| (name.as_str(), program));
+        loaded.chain(earlier).filter_map(|(name, program)| ProgramStats::of(name, program.as_fd())).collect()
+    }
+
+    /// Attaches a program and pins it and its link in this directory, unless an earlier daemon has done so.
+    fn attach_lasting(&mut self, program: &str, pinned_in: Option<&Path>) -> Result<(), KernelError> {
+        let Some(dir) = pinned_in else { return self.attach(program).map(drop) };
+        let failed = |doing| move |source| KernelError::program(program, doing, source);
+        let (link_path, program_path) = (takeover::link_path(dir, program), takeover::program_path(dir, program));
+        if link_path.exists() {
+            let link = PinnedLink::from_pin(&link_path).map_err(|error| takeover::not_pinned(program, dir, &error))?;
+            let loaded = ProgramInfo::from_pin(&program_path).and_then(|loaded| loaded.fd()).map_err(failed("find"))?;
+            self.earlier.push((program.to_owned(), loaded));
+            self.links.push(link);
+            return Ok(());
+        }
+        let attached = self.attach(program)?;
+        let not_pinned = |error: aya::pin::PinError| takeover::not_pinned(program, dir, &error);
+        pins::remove_if_there(&program_path)?;
+        let loaded = tracepoint_program(&mut self.ebpf, program)?;
+        loaded.pin(&program_path).map_err(not_pinned)?;
+        let link = FdLink::from(loaded.take_link(attached).map_err(failed("attach"))?);
+        self.links.push(link.pin(&link_path).map_err(not_pinned)?);
+        Ok(())
     }
 
     fn attach(&mut self, program: &str) -> Result<BtfTracePointLinkId, KernelError> {
@@ -433,7 +495,7 @@ impl Tracer {
     }
 
     /// Changes the entry of this very process; `None` when it has none.
-    fn change(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<Placed>, KernelError> {
+    pub(super) fn change(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<Placed>, KernelError> {
         let Some(counted) = self.rewrite(process, lineage)? else { return Ok(None) };
         let placed = self.settle(process)?;
         self.count_where_it_belongs(process, counted, lineage)?;
@@ -486,6 +548,15 @@ impl From<&(u32, Tracked)> for Entry {
 }
 
 impl Lost {
+    pub(super) fn read(map: &PerCpuArray<MapData, [u64; LossCause::SLOTS]>) -> Result<Self, KernelError> {
+        let per_cpu = map.get(&0, 0).map_err(|source| KernelError::Map { map: "LOST", doing: "read", source })?;
+        let mut lost = Self::default();
+        for slots in per_cpu.iter() {
+            lost.slots.iter_mut().zip(slots).for_each(|(sum, count)| *sum += count);
+        }
+        Ok(lost)
+    }
+
     /// Records of this kind that found no room in their ring.
     #[must_use]
     pub fn of(&self, kind: RecordKind) -> u64 {
@@ -540,7 +611,7 @@ pub(super) fn set_names(
     Ok(())
 }
 
-enum State {
+pub(super) enum State {
     /// What was in the map before this was found will be there when its exit is told.
     Alive,
     Ending,
@@ -553,7 +624,7 @@ enum State {
 /// Every thread is marked as exiting, and the threads are counted down, before the kernel tells of the last one's exit
 /// (kernel/exit.c, `do_exit`): while one is not marked, nothing was told. A zombie would be seen too late: since Linux 6.16 the
 /// exit is told before the address space is let go, which may take seconds.
-fn state_of(process: ProcessId) -> Result<Option<State>, KernelError> {
+pub(super) fn state_of(process: ProcessId) -> Result<Option<State>, KernelError> {
     let state = || -> ProcResult<State> {
         let found = procfs::process::Process::new(process.pid.0.cast_signed())?;
         let stat = || -> ProcResult<Stat> {
@@ -601,7 +672,7 @@ fn to_kernel(lineage: &Lineage) -> watchdog_common::Lineage {
     }
 }
 
-fn bytes_of(entry: &Tracked) -> [u8; size_of::<Tracked>()] {
+pub(super) fn bytes_of(entry: &Tracked) -> [u8; size_of::<Tracked>()] {
     let mut bytes = [0; size_of::<Tracked>()];
     bytes.copy_from_slice(entry.as_bytes());
     bytes
@@ -615,10 +686,10 @@ pub(super) fn is_errno(error: &MapError, errno: i32) -> bool {
     matches!(error, MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(errno))
 }
 
-fn reading(source: MapError) -> KernelError {
+pub(super) fn reading(source: MapError) -> KernelError {
     KernelError::Map { map: "TRACKED", doing: "read", source }
 }
 
-fn writing(source: MapError) -> KernelError {
+pub(super) fn writing(source: MapError) -> KernelError {
     KernelError::Map { map: "TRACKED", doing: "write", source }
 }

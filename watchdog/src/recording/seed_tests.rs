@@ -45,6 +45,7 @@ kinds! { ALL, kind: Entry {
     Entry::Told(_, Input::Room(..)) => "room",
     Entry::Told(_, Input::Withdraw(..)) => "withdraw",
     Entry::Told(_, Input::Restore(_)) => "restore",
+    Entry::Told(_, Input::Absence(_)) => "absence",
     Entry::Told(_, Input::Subagent(_)) => "subagent",
     Entry::Told(_, Input::Confined(..)) => "confined",
     Entry::Told(_, Input::CgroupMembers(..)) => "cgroup members",

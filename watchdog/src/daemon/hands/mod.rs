@@ -15,6 +15,7 @@ mod tracer;
 mod warden;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc as orders;
 use std::thread;
@@ -32,7 +33,8 @@ pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
 use crate::engine::input::Input;
-use crate::kernel::{Features, KernelError, Streams};
+use crate::host::pins::Pins;
+use crate::kernel::{Features, Inherited, KernelError, Streams};
 
 /// Reports that wait at most; whoever has one more then waits.
 const WAITING: usize = 256;
@@ -77,14 +79,16 @@ pub(super) struct Hands {
 }
 
 /// What became of loading the kernel's programs.
-pub(super) type Loaded = Result<(Streams, Features), KernelError>;
+pub(super) type Loaded = Result<(Streams, Features, Inherited), KernelError>;
 
-/// Starts the threads. They end when their orders or the reports end.
+/// Starts the threads. They end when their orders or the reports end. What the kernel programs keep for the next daemon is
+/// named after the runtime directory.
 ///
 /// # Errors
 /// When a thread cannot be started.
 pub(super) fn start(
     config: Arc<Config>,
+    runtime_dir: PathBuf,
     ledger: Ledger,
 ) -> io::Result<(Hands, mpsc::Receiver<Report>, oneshot::Receiver<Loaded>)> {
     let (reports, inbox) = mpsc::channel(WAITING);
@@ -98,7 +102,7 @@ pub(super) fn start(
     let to_warden = warden.clone();
     let to_core = reports.clone();
     let ways = tracer::Ways { prober: to_prober, warden: to_warden, reports: to_core };
-    spawn("tracer", move || tracer::run(&config, &tracer_orders, ways, loaded))?;
+    spawn("tracer", move || tracer::run(&config, Pins::take(&runtime_dir), &tracer_orders, ways, loaded))?;
     let to_core = reports.clone();
     spawn("prober", move || prober::run(&prober_orders, to_core))?;
     let to_core = reports.clone();

@@ -15,6 +15,7 @@ use crate::daemon::grumble::Grumble;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage};
+use crate::host::pins::{PinError, Pins};
 use crate::host::sampler::{Change, Glance, HOST_INTERVAL, Sampler, refine, until_next_look};
 use crate::host::statm::StatmReader;
 use crate::host::{HostError, clock, meminfo};
@@ -31,6 +32,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Refusals by the kernel programs count as processes that are not tracked for this long. By then a scan has found those that
 /// live.
 const REFUSALS_COUNT_FOR: Duration = Duration::from_secs(3);
+
+/// What was in the rings when a scan was ordered is in the table after this time, as a rule.
+const READ_AFTER_SCAN: Duration = Duration::from_millis(200);
 
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
@@ -110,14 +114,22 @@ struct Hand {
 }
 
 /// Loads the programs, says what became of it (without them the poller goes on), and carries out orders until there is nobody to give or to hear.
-pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways, loaded: oneshot::Sender<Loaded>) {
+pub(super) fn run(
+    config: &Config,
+    pins: Result<Pins, PinError>,
+    orders: &orders::Receiver<Order>,
+    ways: Ways,
+    loaded: oneshot::Sender<Loaded>,
+) {
     let candidates = Candidates::of(&config.profiles);
-    let tracer = match Tracer::load(&LoadOptions::new(config.tracking.max_processes, &candidates)) {
-        Ok((tracer, streams)) => {
-            if loaded.send(Ok((streams, tracer.features().clone()))).is_err() {
+    let options = LoadOptions::new(config.tracking.max_processes, &candidates);
+    let (tracer, reported, unreported) = match Tracer::load_pinned(&options, pins) {
+        Ok((tracer, streams, inherited)) => {
+            let (reported, unreported) = (inherited.reported, inherited.lost);
+            if loaded.send(Ok((streams, tracer.features().clone(), inherited))).is_err() {
                 return;
             }
-            tracer
+            (tracer, reported, unreported)
         }
         Err(error) => {
             if loaded.send(Err(error)).is_ok() {
@@ -142,7 +154,7 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         unheld: HashMap::new(),
         unplaced: VecDeque::new(),
         scans: 0,
-        lost: Lost::default(),
+        lost: reported,
         refused: (0, now),
         untracked: 0,
         next_lost: now,
@@ -151,6 +163,9 @@ pub(super) fn run(config: &Config, orders: &orders::Receiver<Order>, ways: Ways,
         next_sample: now,
         failed: Grumble::default(),
     };
+    if hand.report_losses(unreported, Lost::default()).is_err() {
+        return;
+    }
     loop {
         let due = hand.next_lost.min(hand.next_retry).min(hand.next_host).min(hand.next_sample);
         let done = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
@@ -217,6 +232,8 @@ impl Hand {
             }
             Order::Scan => {
                 self.scans = self.scans.saturating_add(1);
+                // So that a daemon which does not run for long is known to have read, too.
+                self.next_lost = Instant::now() + READ_AFTER_SCAN;
                 self.deny();
                 self.scan()?;
             }
@@ -346,15 +363,16 @@ impl Hand {
         match self.tracer.lost() {
             Ok(lost) => {
                 let before = std::mem::replace(&mut self.lost, lost);
-                let lifecycle = lost.lifecycle().saturating_sub(before.lifecycle());
-                let all = lost.total().saturating_sub(before.total());
                 let refused = lost.untracked().saturating_sub(before.untracked());
                 if refused > 0 {
                     self.refused = (self.refused.0 + refused, now);
                 }
-                if all > 0 {
-                    let missed = lost.missed().saturating_sub(before.missed());
-                    self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle), missed })?;
+                self.report_losses(lost, before)?;
+                // What an earlier daemon left unread is in the table by then.
+                if self.scans >= 2
+                    && let Err(error) = self.tracer.note_read(&lost)
+                {
+                    self.failed.say(format_args!("the next daemon will not know what this one has read: {error}"));
                 }
             }
             Err(error) => self.failed.say(format_args!("cannot tell how much was lost: {error}")),
@@ -373,6 +391,16 @@ impl Hand {
             self.send(Report::Untracked(untracked))?;
         }
         Ok(())
+    }
+
+    fn report_losses(&self, now: Lost, before: Lost) -> Result<(), Ended> {
+        let lifecycle = now.lifecycle().saturating_sub(before.lifecycle());
+        let all = now.total().saturating_sub(before.total());
+        if all == 0 {
+            return Ok(());
+        }
+        let missed = now.missed().saturating_sub(before.missed());
+        self.send(Report::Lost { lifecycle, memory: all.saturating_sub(lifecycle), missed })
     }
 
     fn scan(&mut self) -> Result<(), Ended> {
@@ -484,7 +512,7 @@ mod tests {
         let (reports, mut told) = mpsc::channel(64);
         let (loaded, when_loaded) = oneshot::channel();
         let ways = Ways { prober, warden, reports };
-        std::thread::spawn(move || run(&config, &inbox, ways, loaded));
+        std::thread::spawn(move || run(&config, Err(PinError::Absent), &inbox, ways, loaded));
         let Ok(Ok(_streams)) = when_loaded.blocking_recv() else {
             panic!("this test needs root and a kernel with BTF")
         };

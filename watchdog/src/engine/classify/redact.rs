@@ -97,6 +97,7 @@ impl Redactor {
             | Input::Adopt(_)
             | Input::Room(..)
             | Input::Withdraw(..)
+            | Input::Absence(_)
             | Input::Subagent(_)
             | Input::Confined(..)
             | Input::CgroupMembers(..)

@@ -1,6 +1,7 @@
 //! Scenarios, told to the engine as a kernel and a /proc would tell them.
 
 mod abandoned;
+mod absence;
 mod act;
 pub(super) mod captures;
 mod cases;

@@ -115,7 +115,7 @@ fn restart_keeps_block_and_passes() {
         world.engine = Engine::new(Arc::new(config::parse(std::path::Path::new("test.toml"), CONFIG).unwrap()));
         world.effects.clear();
         world.tracked.clear();
-        world.tell(Input::Restore(Box::new(Restored { records, peaks: Default::default() })));
+        world.tell(Input::Restore(Box::new(Restored { records, ..Restored::default() })));
         for _ in 0..2 {
             world.now = BootTime(world.now.0 + 1);
             let scan = world.scan(false);

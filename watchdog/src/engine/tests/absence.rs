@@ -1,0 +1,155 @@
+//! What happened while no daemon ran is known to the next engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::world::{MINUTE, SECOND, USER, World};
+use crate::api::{FindingKind, ProcessState, SessionState};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Happening};
+use crate::engine::gate::{GateRecord, Restored};
+use crate::engine::id::{BootTime, Bytes, ProcessId};
+use crate::engine::input::{Absence, Exit, ExitStatus, Fork, Input, KernelEvent, Lineage, MissedExit};
+
+/// What the first daemon wrote down.
+fn stop(world: &mut World) -> Vec<GateRecord> {
+    let records = world.effects.iter().filter_map(|effect| match effect {
+        Effect::Remember(record) => Some(record.clone()),
+        _ => None,
+    });
+    let records = records.collect();
+    world.engine = Engine::new(Arc::new(Config::default()));
+    world.effects.clear();
+    world.journal.clear();
+    records
+}
+
+/// Starts another daemon, up to its second scan. The kernel's map was kept when `tracked` says so.
+fn start(world: &mut World, records: Vec<GateRecord>, absence: Absence, ring: Vec<KernelEvent>, tracked: bool) {
+    world.now = BootTime(world.now.0 + 1_000_000);
+    world.tell(Input::Restore(Box::new(Restored { records, ..Restored::default() })));
+    world.tell(Input::Absence(Box::new(absence)));
+    world.tell(world.scan(tracked));
+    ring.into_iter().for_each(|event| world.tell(Input::Kernel(event)));
+    world.now = BootTime(world.now.0 + 1_000_000);
+    world.tell(world.scan(tracked));
+}
+
+/// A process dies unseen; the kernel keeps its exit.
+fn dies_unseen(world: &mut World, process: ProcessId, status: ExitStatus) -> MissedExit {
+    let lineage = world.tracked[&process];
+    world.vanish(process);
+    let exit = Exit { at: world.now, process, status: Some(status), peak: Some(Bytes::from_mib(9)) };
+    MissedExit { exit, lineage, uid: USER, comm: "claude".to_owned() }
+}
+
+fn exits(world: &World) -> Vec<Option<ExitStatus>> {
+    let exit = |happening: &Happening| match happening {
+        Happening::Exit { status, .. } => Some(*status),
+        _ => None,
+    };
+    world.journal.iter().filter_map(exit).collect()
+}
+
+#[test]
+fn missed_agent_exit_makes_orphans() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helpers = [0, 1, 2].map(|_| world.spawn(agent, &["/usr/bin/helper"]));
+    let records = stop(&mut world);
+    let died_at = world.now;
+    let missed = dies_unseen(&mut world, agent, ExitStatus::Signal(11));
+    world.now = BootTime(world.now.0 + 60_000_000_000);
+    start(&mut world, records, Absence { exits: vec![missed], ..Absence::default() }, Vec::new(), true);
+
+    assert_eq!(exits(&world), [Some(ExitStatus::Signal(11))]);
+    world.pass(SECOND);
+    assert_eq!(world.open(FindingKind::Orphan).len(), 1, "the grace is over");
+    assert!(helpers.iter().all(|helper| world.row(*helper).state == ProcessState::Orphaned));
+    world.pass(2 * SECOND);
+    let died = world.effects.iter().find_map(|effect| match effect {
+        Effect::Died(death) if death.facts.pid == agent.pid.0 => Some(death),
+        _ => None,
+    });
+    let died = died.expect("the death is told");
+    assert_eq!((died.at, died.facts.signal, died.facts.memory.peak_bytes), (died_at, Some(11), 9 << 20));
+}
+
+#[test]
+fn missed_end_of_session_is_told_once() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let records = stop(&mut world);
+    let missed = dies_unseen(&mut world, agent, ExitStatus::Code(3));
+    let ring = vec![KernelEvent::Exit(missed.exit.clone())];
+    start(&mut world, records, Absence { exits: vec![missed], ..Absence::default() }, ring, true);
+
+    assert_eq!(exits(&world), [Some(ExitStatus::Code(3))]);
+    assert_eq!(world.journal.iter().filter(|what| matches!(what, Happening::SessionEnded)).count(), 1);
+    let states: Vec<SessionState> = world.tree().sessions.iter().map(|session| session.state).collect();
+    assert_eq!(states, [SessionState::Ended]);
+    assert!(world.effects.contains(&Effect::Remember(GateRecord::SessionOver(agent))));
+}
+
+#[test]
+fn forks_through_dead_parents_are_members() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let records = stop(&mut world);
+    let parent = world.unseen(agent, "/bin/sh");
+    let child = world.unseen(parent, "/usr/bin/helper");
+    let short = world.unseen(agent, "/bin/true");
+    let missed = [parent, short].map(|process| dies_unseen(&mut world, process, ExitStatus::Code(0)));
+    start(&mut world, records, Absence { exits: missed.to_vec(), ..Absence::default() }, Vec::new(), true);
+
+    assert_eq!(world.row(child).parent_pid, parent.pid.0);
+    assert_eq!(world.row(child).depth, 2);
+    assert_eq!(exits(&world), [Some(ExitStatus::Code(0))], "of the parent only");
+}
+
+#[test]
+fn descendants_wait_for_the_exec_of_their_agent() {
+    let mut world = World::new();
+    let records = stop(&mut world);
+    let agent = world.claude();
+    let child = world.spawn(agent, &["/usr/bin/helper"]);
+    let told: Vec<KernelEvent> = world
+        .told
+        .iter()
+        .rev()
+        .filter_map(|(_, input)| match input {
+            Input::Kernel(event @ (KernelEvent::Exec(_) | KernelEvent::Fork(Fork { .. }))) => Some(event.clone()),
+            _ => None,
+        })
+        .take(3)
+        .collect();
+    let missed = dies_unseen(&mut world, agent, ExitStatus::Code(1));
+    let mut ring: Vec<KernelEvent> = told.into_iter().rev().collect();
+    ring.push(KernelEvent::Exit(missed.exit.clone()));
+    world.engine = Engine::new(Arc::new(Config::default()));
+    world.effects.clear();
+    world.journal.clear();
+    start(&mut world, records, Absence { exits: vec![missed], ..Absence::default() }, ring, true);
+
+    assert!(!world.effects.contains(&Effect::Untrack(child)), "the ring explains it");
+    assert_eq!(world.row(child).parent_pid, agent.pid.0);
+    world.pass(MINUTE);
+    assert_eq!(world.open(FindingKind::Orphan).len(), 1);
+}
+
+#[test]
+fn written_places_replace_a_lost_map() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helper = world.spawn(agent, &["/usr/bin/helper"]);
+    let places: Vec<(ProcessId, Lineage)> = world.engine.lineages();
+    let records = stop(&mut world);
+    world.vanish(agent);
+    world.tracked.clear();
+    start(&mut world, records, Absence { places, ..Absence::default() }, Vec::new(), false);
+
+    assert_eq!(world.row(helper).parent_pid, agent.pid.0);
+    world.pass(MINUTE + Duration::from_secs(1));
+    assert_eq!(world.open(FindingKind::Orphan).len(), 1);
+}
