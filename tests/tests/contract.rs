@@ -27,8 +27,8 @@ fn orphaned() -> (Stage, Daemon, ProcessId) {
 
 /// The one finding of an orphan: an agent that was not started through the gate may be one of its own.
 fn orphan(findings: &Value) -> &Value {
-    let all = findings["findings"].as_array().expect("findings");
-    let orphans: Vec<&Value> = all.iter().filter(|finding| finding["kind"] == "orphan").collect();
+    let all = findings["findings"].as_array().into_iter().flatten();
+    let orphans: Vec<&Value> = all.filter(|finding| finding["kind"] == "orphan").collect();
     let [orphan] = orphans[..] else { panic!("not one orphan: {findings}") };
     orphan
 }

@@ -1,6 +1,8 @@
 //! The runner of test binaries: what a binary finds, and what becomes of one that hangs. Shell scripts stand in for binaries.
 //! Needs root.
 
+#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
