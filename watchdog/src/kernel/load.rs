@@ -12,7 +12,6 @@ use super::error::KernelError;
 use super::gate::{self, Gate};
 use super::layout::{Layout, Variants};
 use super::logs::KernelLog;
-use super::object::{Preemption, object};
 use super::programs::{iterator_program, tracepoint_program};
 use super::stats::Misses;
 use super::stream::EventRing;
@@ -20,6 +19,10 @@ use super::tracer::{Feature, Features, Maps, Streams, Tracer};
 use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::Bytes;
+
+/// The programs, as `cargo xtask build-ebpf` made them.
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../watchdog-ebpf/prebuilt/watchdog.bpf.o"));
 
 /// What is decided at load time.
 #[derive(Clone, Debug)]
@@ -63,18 +66,21 @@ impl Tracer {
     /// CAP_BPF and CAP_PERFMON) it always is.
     pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
         let layout = Layout::of(&Btf::of_running_kernel()?)?;
-        let load = |preemption| -> Result<_, KernelError> {
-            let mut ebpf = load_object(options, &layout, preemption)?;
-            let features = load_programs(&mut ebpf, &layout)?;
-            Ok((ebpf, features))
+        let settings =
+            Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
+        let mut ebpf = {
+            let mut loader = EbpfLoader::new();
+            // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
+            loader.btf(None);
+            loader
+                .override_global("OFFSETS", layout.offsets.as_bytes(), true)
+                .override_global("SETTINGS", settings.as_bytes(), true)
+                .map_max_entries("TRACKED", options.max_processes)
+                .map_max_entries("LIFECYCLE", options.lifecycle_ring)
+                .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
+                .load(OBJECT)?
         };
-        let (mut ebpf, features) = match (load(layout.preemption), layout.preemption) {
-            // A kernel without JIT has these functions, and refuses to call them.
-            (Err(error), Some(_)) => load(None).inspect(|_| {
-                tracing::warn!(reason = %reason(&error), "the kernel programs cannot switch preemption off");
-            })?,
-            (loaded, _) => loaded?,
-        };
+        let features = load_programs(&mut ebpf, &layout)?;
         release_freed_memory();
 
         let maps = Maps {
@@ -106,26 +112,6 @@ fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = B
         [Some("fork"), Some("exec"), exit, Some("free"), Some("signal"), victim, Some("task_alloc"), Some("deny_exec")];
     let programs = names.into_iter().flatten().filter_map(|name| ebpf.program(name));
     programs.filter_map(|program| Some(program.fd().ok()?.as_fd()))
-}
-
-/// Creates the maps.
-fn load_object(
-    options: &LoadOptions<'_>,
-    layout: &Layout,
-    preemption: Option<Preemption>,
-) -> Result<Ebpf, KernelError> {
-    let settings =
-        Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
-    let mut loader = EbpfLoader::new();
-    // The loader has read all types to relocate C programs; ours need none, and reading them holds 25 MB.
-    loader.btf(None);
-    Ok(loader
-        .override_global("OFFSETS", layout.offsets.as_bytes(), true)
-        .override_global("SETTINGS", settings.as_bytes(), true)
-        .map_max_entries("TRACKED", options.max_processes)
-        .map_max_entries("LIFECYCLE", options.lifecycle_ring)
-        .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES)
-        .load(object(preemption).as_bytes())?)
 }
 
 /// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.
