@@ -23,6 +23,9 @@ fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize 
         let stable = shown == truth && before.replace(shown) == Some(truth);
         stable.then_some(last.0.len())
     });
+    let status = daemon.status();
+    let skipped = status.tracking.missed_runs;
+    eprintln!("{} lost events, {skipped} of them skipped runs, {} reconciles", status.lost_events, status.reconciles);
     equal.unwrap_or_else(|| {
         let (shown, truth) = &last;
         let missing: Vec<_> = truth.difference(shown).collect();

@@ -9,14 +9,12 @@ mod death;
 mod gate;
 mod lineage;
 mod offsets;
-mod preempt;
 mod record;
 
 pub use death::{DeathRecord, READER_ABSENT_NANOS, Reader};
 pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
 pub use lineage::{Lineage, LineageFlags, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};
-pub use preempt::{PREEMPT_DISABLE, PREEMPT_ENABLE};
 pub use record::{
     ARGV_MAX, COMM_LEN, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, OomRecord, PATH_MAX,
     ReclaimRecord, RecordKind, SampleFlags, SampleRecord, SignalRecord,

@@ -6,7 +6,7 @@ use aya_ebpf::{EbpfContext, macros::btf_tracepoint, programs::BtfTracePointConte
 use watchdog_common::{COMM_LEN, Header, OomRecord, RecordKind, SignalRecord};
 
 use crate::{
-    emit, lifecycle, preempt,
+    emit, lifecycle,
     task::{self, Task},
 };
 
@@ -29,11 +29,6 @@ const fn bits(signals: &[u32]) -> u64 {
 /// Cost: any other signal is one load; a deadly one to an untracked process adds one look-up.
 #[btf_tracepoint(function = "signal_generate")]
 pub fn signal(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| signalled(&ctx))
-}
-
-#[inline(always)]
-fn signalled(ctx: &BtfTracePointContext) -> Option<()> {
     let signal = ctx.arg::<u64>(0) as u32;
     if signal >= u64::BITS || DEADLY & (1 << signal) == 0 {
         return None;
@@ -62,10 +57,8 @@ fn signalled(ctx: &BtfTracePointContext) -> Option<()> {
 /// Cost: one record; rare. Victims that are not tracked are told too: they explain a host's state.
 #[btf_tracepoint(function = "mark_victim")]
 pub fn victim_task(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| {
-        let leader = Task::from_argument(ctx.arg::<*const c_void>(0)).leader();
-        report_victim(emit::header(RecordKind::Oom, leader), leader.comm());
-    });
+    let leader = Task::from_argument(ctx.arg::<*const c_void>(0)).leader();
+    report_victim(emit::header(RecordKind::Oom, leader), leader.comm());
     Some(())
 }
 
@@ -74,14 +67,12 @@ pub fn victim_task(ctx: BtfTracePointContext) -> Option<()> {
 /// Cost: one record; rare.
 #[btf_tracepoint(function = "mark_victim")]
 pub fn victim_pid(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| {
-        let current = Task::current();
-        let mut header = emit::header(RecordKind::Oom, current);
-        header.tgid = ctx.arg::<u64>(0) as u32;
-        header.start = 0;
-        header.uid = 0;
-        report_victim(header, [0; COMM_LEN]);
-    });
+    let current = Task::current();
+    let mut header = emit::header(RecordKind::Oom, current);
+    header.tgid = ctx.arg::<u64>(0) as u32;
+    header.start = 0;
+    header.uid = 0;
+    report_victim(header, [0; COMM_LEN]);
     Some(())
 }
 

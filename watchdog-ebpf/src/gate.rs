@@ -17,7 +17,6 @@ use crate::{
     iter::TaskIterator,
     lifecycle::tracked,
     maps::{DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, READER, RECOUNT, SEEN_DENIED, TRACKED},
-    preempt,
     task::{self, PATH_PART, Task},
 };
 
@@ -86,8 +85,10 @@ pub fn task_alloc(ctx: LsmContext) -> i32 {
         return refused(earlier);
     }
     let flags: u64 = ctx.arg(1);
-    let refuse = preempt::off(|| flags & CLONE_THREAD == 0 && bound_reached());
-    if refuse { -EAGAIN } else { 0 }
+    if flags & CLONE_THREAD != 0 || !bound_reached() {
+        return 0;
+    }
+    -EAGAIN
 }
 
 /// `LSM_HOOK(int, 0, bprm_creds_for_exec, struct linux_binprm *bprm)`, since Linux 5.8. It is called once for an exec, before
@@ -103,20 +104,16 @@ pub fn deny_exec(ctx: LsmContext) -> i32 {
     if earlier != 0 {
         return refused(earlier);
     }
-    if preempt::off(|| denies(ctx.arg(0))) { -EPERM } else { 0 }
-}
-
-#[inline(always)]
-fn denies(bprm: *const c_void) -> bool {
+    let bprm = ctx.arg::<*const c_void>(0);
     if !is_denied(bprm, hash_of(task::path_of(bprm), watchdog_common::PATH_MAX / PATH_PART)) {
-        return false;
+        return 0;
     }
     let leader = Task::current().leader();
     if is_gated(tracked(leader.tgid(), leader).map(|entry| &*entry)) {
-        return false;
+        return 0;
     }
     emit::exec_denied(leader, bprm, false);
-    true
+    -EPERM
 }
 
 /// Counts the threads that the process in the first slot of [`LSM_TRIAL`] starts: a kernel may have the hooks and never call

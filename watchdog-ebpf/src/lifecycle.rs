@@ -12,7 +12,7 @@ use watchdog_common::{
 use crate::{
     atomic, emit, gate,
     maps::{CANDIDATES, DEAD, DEATH_COUNT, DEATHS, ExecScratch, ROOT_DEATHS, TRACK_EVERY_EXEC, TRACKED},
-    preempt, scratch,
+    scratch,
     task::{self, Task},
     users,
 };
@@ -47,11 +47,6 @@ fn member(tgid: u32, leader: Task) -> Option<&'static mut Tracked> {
 /// little to be measured beside it.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| forked(&ctx))
-}
-
-#[inline(always)]
-fn forked(ctx: &BtfTracePointContext) -> Option<()> {
     let parent = Task::from_argument(ctx.arg::<*const c_void>(0));
     let child = Task::from_argument(ctx.arg::<*const c_void>(1));
     if !child.is_leader() {
@@ -72,7 +67,7 @@ fn forked(ctx: &BtfTracePointContext) -> Option<()> {
     };
     let (counted, uid) = (entry.counted, entry.uid);
     // Tracked before it is announced: whoever reads the record finds the entry. Counted only if its exit will be seen.
-    if track(ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
+    if track(&ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
         gate::enter(counted);
     }
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
@@ -93,17 +88,13 @@ fn forked(ctx: &BtfTracePointContext) -> Option<()> {
 /// `kernel.bpf_stats_enabled`. So a configuration pays for the second mode only if it has a profile that no file name tells.
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn exec(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| match scratch::claim() {
-        Some(scratch) => {
-            let done = executed(&ctx, scratch);
-            scratch::release(scratch);
-            done
-        }
-        None => {
-            emit::lost(RecordKind::Exec as u32);
-            None
-        }
-    })
+    let Some(scratch) = scratch::claim() else {
+        emit::lost(RecordKind::Exec as u32);
+        return None;
+    };
+    let done = executed(&ctx, scratch);
+    scratch::release(scratch);
+    done
 }
 
 #[inline(always)]
@@ -152,13 +143,11 @@ fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()>
 /// Cost: a thread's exit is one load; an untracked process's one look-up more; a tracked one's adds a record.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| {
-        let group_dead: u64 = ctx.arg(1);
-        if group_dead & 1 == 0 {
-            return None;
-        }
-        exited(Task::from_argument(ctx.arg::<*const c_void>(0)))
-    })
+    let group_dead: u64 = ctx.arg(1);
+    if group_dead & 1 == 0 {
+        return None;
+    }
+    exited(Task::from_argument(ctx.arg::<*const c_void>(0)))
 }
 
 /// `TP_PROTO(struct task_struct *p)`, before Linux 6.16. It fires after the count of live threads was brought down, and
@@ -168,13 +157,11 @@ pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
 /// entry reports the exit.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_counted(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| {
-        let task = Task::from_argument(ctx.arg::<*const c_void>(0));
-        if !task.process().is_dead() {
-            return None;
-        }
-        exited(task)
-    })
+    let task = Task::from_argument(ctx.arg::<*const c_void>(0));
+    if !task.process().is_dead() {
+        return None;
+    }
+    exited(task)
 }
 
 /// `TP_PROTO(struct task_struct *p)`, all versions. It fires a grace period of RCU after the parent has waited.
@@ -182,11 +169,6 @@ pub fn exit_counted(ctx: BtfTracePointContext) -> Option<()> {
 /// Cost: a thread's is two loads; a process's two look-ups more.
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn free(ctx: BtfTracePointContext) -> Option<()> {
-    preempt::off(|| freed(&ctx))
-}
-
-#[inline(always)]
-fn freed(ctx: &BtfTracePointContext) -> Option<()> {
     let task = Task::from_argument(ctx.arg::<*const c_void>(0));
     if !task.is_leader() {
         return None;

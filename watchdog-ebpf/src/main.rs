@@ -20,7 +20,6 @@ mod iter;
 mod lifecycle;
 mod maps;
 mod memory;
-mod preempt;
 mod scratch;
 mod task;
 mod users;

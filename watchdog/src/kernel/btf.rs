@@ -58,14 +58,6 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeId(u32);
 
-impl TypeId {
-    /// As a call of a kernel function names it.
-    #[must_use]
-    pub fn number(self) -> u32 {
-        self.0
-    }
-}
-
 /// `struct btf_header` (include/uapi/linux/btf.h).
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -121,7 +113,6 @@ mod kind {
     pub(super) const VOLATILE: u32 = 9;
     pub(super) const CONST: u32 = 10;
     pub(super) const RESTRICT: u32 = 11;
-    pub(super) const FUNC: u32 = 12;
     pub(super) const FUNC_PROTO: u32 = 13;
     pub(super) const TYPE_TAG: u32 = 18;
 }
@@ -208,12 +199,6 @@ impl Btf {
     /// When there is none.
     pub fn structure(&self, name: &str) -> Result<TypeId, BtfError> {
         self.find(kind::STRUCT, name).ok_or_else(|| BtfError::NoType(format!("struct {name}")))
-    }
-
-    /// The function of this name; `None` when this kernel has none, or does not show it.
-    #[must_use]
-    pub fn function(&self, name: &str) -> Option<TypeId> {
-        self.find(kind::FUNC, name)
     }
 
     /// A member of a structure, searched also in its anonymous members.

@@ -3,7 +3,6 @@
 use watchdog_common::{ABSENT, Offsets};
 
 use super::btf::{Btf, BtfError};
-use super::object::Preemption;
 
 /// All that differs between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +11,6 @@ pub struct Layout {
     pub offsets: Offsets,
     /// Which program belongs on which tracepoint.
     pub variants: Variants,
-    /// How programs switch preemption off; `None` where the kernel does not let them.
-    pub preemption: Option<Preemption>,
 }
 
 /// Names of the programs for tracepoints whose arguments differ between kernels; `None` where the kernel has no such
@@ -33,7 +30,7 @@ impl Layout {
     /// Names the structure or member that this kernel does not have. `mm_struct.owner` may be missing (a kernel without
     /// CONFIG_MEMCG): that costs close watch only.
     pub fn of(btf: &Btf) -> Result<Self, BtfError> {
-        Ok(Self { offsets: offsets(btf)?, variants: Variants::of(btf), preemption: Preemption::of(btf) })
+        Ok(Self { offsets: offsets(btf)?, variants: Variants::of(btf) })
     }
 }
 

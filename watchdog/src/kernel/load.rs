@@ -13,7 +13,6 @@ use super::error::KernelError;
 use super::gate::{self, Gate};
 use super::layout::{Layout, Variants};
 use super::logs::KernelLog;
-use super::object::object;
 use super::programs::{iterator_program, tracepoint_program};
 use super::stream::EventRing;
 use super::takeover::{self, Inherited};
@@ -22,6 +21,10 @@ use super::users::Users;
 use crate::config::Candidates;
 use crate::engine::id::Bytes;
 use crate::host::pins::{self, PinError, Pins};
+
+/// The programs, as `cargo xtask build-ebpf` made them.
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../watchdog-ebpf/prebuilt/watchdog.bpf.o"));
 
 /// What is decided at load time.
 #[derive(Clone, Debug)]
@@ -78,45 +81,29 @@ struct Plan<'a> {
     options: &'a LoadOptions<'a>,
     layout: Layout,
     settings: Settings,
-    /// The object, as it is loaded.
-    object: Vec<u64>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(options: &'a LoadOptions<'a>, layout: Layout) -> Self {
+    fn new(options: &'a LoadOptions<'a>) -> Result<Self, KernelError> {
+        let layout = Layout::of(&Btf::of_running_kernel()?)?;
         let settings =
             Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
-        Self { options, layout, settings, object: object(layout.preemption) }
-    }
-
-    /// Carries out what this kernel can take: one without JIT has the functions that switch preemption off, and refuses to
-    /// call them.
-    fn carried_out<T>(
-        options: &'a LoadOptions<'a>,
-        run: impl Fn(&Self) -> Result<T, KernelError>,
-    ) -> Result<T, KernelError> {
-        let layout = Layout::of(&Btf::of_running_kernel()?)?;
-        match (run(&Self::new(options, layout)), layout.preemption) {
-            (Err(error), Some(_)) => run(&Self::new(options, Layout { preemption: None, ..layout })).inspect(|_| {
-                tracing::warn!(reason = %reason(&error), "the kernel programs cannot switch preemption off");
-            }),
-            (done, _) => done,
-        }
+        Ok(Self { options, layout, settings })
     }
 
     /// Two plans of the same number make the same programs and maps. The maps of candidates are not part of it, since they are
     /// brought up to date.
     fn layout_number(&self) -> u64 {
-        let Self { options, layout, settings, object } = self;
+        let Self { options, layout, settings } = self;
         let LoadOptions { max_processes, candidates: _, memory_step: _, lifecycle_ring } = options;
         let sizes = [*max_processes, *lifecycle_ring, KernelLog::RING_BYTES];
-        let parts = [object.as_bytes(), layout.offsets.as_bytes(), settings.as_bytes(), sizes.as_bytes()];
+        let parts = [OBJECT, layout.offsets.as_bytes(), settings.as_bytes(), sizes.as_bytes()];
         parts.into_iter().flatten().fold(FNV_OFFSET, |hash, byte| name_hash_step(hash, *byte))
     }
 
     /// Loads and attaches everything but close watch.
     fn carry_out(&self, pinning: Pinning<'_>) -> Result<(Tracer, Streams), KernelError> {
-        let Self { options, layout, settings, object } = self;
+        let Self { options, layout, settings } = self;
         let pinned_maps = match pinning {
             Pinning::Existing(dir) => takeover::pinned_maps(dir)?,
             Pinning::Nowhere | Pinning::New(_) => Vec::new(),
@@ -134,7 +121,7 @@ impl<'a> Plan<'a> {
             for (name, path) in &pinned_maps {
                 loader.map_pin_path(name, path);
             }
-            loader.load(object.as_bytes())?
+            loader.load(OBJECT)?
         };
         // The loader makes a map that is not pinned, and then the programs that run would not share it.
         let is_pinned = |name: &str| pinned_maps.iter().any(|(pinned, _)| pinned == name);
@@ -194,7 +181,7 @@ impl Tracer {
     /// When this kernel's types lack something, or a program on fork, exec, exit or free is refused. Without root (or
     /// CAP_BPF and CAP_PERFMON) it always is.
     pub fn load(options: &LoadOptions<'_>) -> Result<(Self, Streams), KernelError> {
-        Plan::carried_out(options, |plan| plan.carry_out(Pinning::Nowhere))
+        Plan::new(options)?.carry_out(Pinning::Nowhere)
     }
 
     /// The same with pins: what runs goes on when this process ends, and what an earlier one left running is used, or, where it
@@ -208,19 +195,14 @@ impl Tracer {
         options: &LoadOptions<'_>,
         pins: Result<Pins, PinError>,
     ) -> Result<(Self, Streams, Inherited), KernelError> {
+        let plan = Plan::new(options)?;
         let pins = match pins {
             Ok(pins) => pins,
             Err(error) => {
-                let (tracer, streams) = Self::load(options)?;
+                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
                 return Ok((tracer, streams, Inherited::nothing(error.to_string())));
             }
         };
-        let (mut tracer, streams, inherited) = Plan::carried_out(options, |plan| Self::pin(plan, &pins))?;
-        tracer.pins = Some(pins);
-        Ok((tracer, streams, inherited))
-    }
-
-    fn pin(plan: &Plan<'_>, pins: &Pins) -> Result<(Self, Streams, Inherited), KernelError> {
         let layout = plan.layout_number();
         let complete = pins.complete(layout);
         if complete.is_dir() {
@@ -230,7 +212,8 @@ impl Tracer {
             });
             match taken {
                 Ok((mut tracer, streams, mut inherited)) => {
-                    tracer.import_others(pins, &complete, &mut inherited);
+                    tracer.import_others(&pins, &complete, &mut inherited);
+                    tracer.pins = Some(pins);
                     return Ok((tracer, streams, inherited));
                 }
                 Err(error) => {
@@ -239,7 +222,7 @@ impl Tracer {
                 }
             }
         }
-        let (mut tracer, streams, mut inherited) = match Self::pin_anew(plan, pins, layout) {
+        let (mut tracer, streams, mut inherited) = match Self::pin_anew(&plan, &pins, layout) {
             Ok((tracer, streams)) => {
                 (tracer, streams, Inherited { pins: Ok(complete.clone()), ..Inherited::default() })
             }
@@ -249,7 +232,8 @@ impl Tracer {
             }
             Err(error) => return Err(error),
         };
-        tracer.import_others(pins, &complete, &mut inherited);
+        tracer.import_others(&pins, &complete, &mut inherited);
+        tracer.pins = Some(pins);
         Ok((tracer, streams, inherited))
     }
 

@@ -12,7 +12,6 @@ pub mod gate;
 pub mod layout;
 pub mod load;
 mod logs;
-mod object;
 mod programs;
 mod repair;
 mod stats;
