@@ -141,6 +141,17 @@ impl Daemon {
         self.await_ready();
     }
 
+    /// Starts the daemon, after it has ended, and kills it after this long.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_and_kill(&mut self, after: Duration) {
+        self.process = self.files.launch(self.uid);
+        std::thread::sleep(after);
+        self.send(Signal::KILL);
+        self.process.wait().expect("the daemon is our child");
+    }
+
     fn await_ready(&mut self) {
         let ready = poll(limit(Duration::from_secs(40)), || {
             let ended = self.process.try_wait().expect("the daemon is our child");
