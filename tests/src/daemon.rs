@@ -169,6 +169,17 @@ impl Daemon {
         self.await_ready();
     }
 
+    /// Starts the daemon, after it has ended, and kills it after this long.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_and_kill(&mut self, after: Duration) {
+        self.relaunch();
+        std::thread::sleep(after);
+        self.send(Signal::KILL);
+        self.process.wait().expect("the daemon is our child");
+    }
+
     /// Waits until the daemon is ready.
     ///
     /// # Panics
