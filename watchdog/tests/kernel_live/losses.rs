@@ -48,22 +48,30 @@ fn processes_that_find_no_room_in_the_map_are_counted() {
 fn zombies_take_no_room() {
     let candidates = Candidates::default();
     let mut scene = Scene::with(&LoadOptions::new(16, &candidates));
-    let mut agent = Agent::python_that_talks(
-        "import os\n\
+    let script = "import sys, os\n\
+         sys.stdin.readline()\n\
          for _ in range(50):\n\
          \x20   pid = os.fork()\n\
          \x20   if pid == 0: os._exit(0)\n\
          \x20   os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n\
-         sys.stdout.write('forked\\n'); sys.stdout.flush(); sys.stdin.readline()\n",
-    );
-    scene.track(agent.process);
-    agent.go();
-    assert_eq!(agent.hears(), "forked");
+         sys.stdout.write('forked\\n'); sys.stdout.flush(); sys.stdin.readline()\n";
+    let [mut hog, mut other] = [python(65_534, script), forker(65_533, 5)];
+    for agent in [&mut hog, &mut other] {
+        scene.track(agent.process);
+        agent.go();
+        assert_eq!(agent.hears(), "forked");
+    }
     assert_eq!(scene.tracer.lost().expect("lost").untracked(), 0);
-    assert_eq!(scene.tracer.entries().expect("entries").len(), 1);
+    assert_eq!(scene.tracer.entries().expect("entries").len(), 1 + 6);
     assert_eq!(scene.tracer.dead().expect("dead").len(), 50);
     let samples = scene.tracer.sample().expect("sample");
     assert_eq!(samples.iter().filter(|sample| sample.flags & SampleFlags::ZOMBIE != 0).count(), 50);
+}
+
+/// A Python program of this user.
+fn python(uid: u32, script: &str) -> Agent {
+    let mut command = Command::new("/usr/bin/python3");
+    Agent::of(command.args(["-c", script]).uid(uid).stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
 
 /// A Python program of this user that forks so many children, says so, and then waits, as they do.
@@ -76,8 +84,7 @@ fn forker(uid: u32, children: u32) -> Agent {
          \x20       sys.stdin.readline(); os._exit(0)\n\
          sys.stdout.write('forked\\n'); sys.stdout.flush(); sys.stdin.readline()\n"
     );
-    let mut command = Command::new("/usr/bin/python3");
-    Agent::of(command.args(["-c", &script]).uid(uid).stdin(Stdio::piped()).stdout(Stdio::piped()))
+    python(uid, &script)
 }
 
 #[test]
