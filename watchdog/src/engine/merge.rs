@@ -119,7 +119,7 @@ impl Step<'_> {
     /// Takes in a process that the table does not have; `false` when it is nobody's.
     fn discover(&mut self, scanned: ScannedProcess) -> bool {
         let ScannedProcess { process, ppid, uid, comm, image, lineage, memory, .. } = scanned;
-        let lineage = lineage.or_else(|| self.engine.remembered.place(process));
+        let lineage = self.known_lineage(process, lineage);
         let image = Arc::new(image);
         let taken = match lineage.filter(|lineage| !lineage.witness) {
             Some(lineage) => self.admit(process, &lineage, uid, ppid, &comm, &image),
@@ -137,6 +137,16 @@ impl Step<'_> {
             self.effect(Effect::Untrack(process));
         }
         taken
+    }
+
+    /// Where a process belongs. The kernel names the parent that forked it. Of one that exited long ago the table has nothing; the
+    /// place that was recorded at that exit is then below the nearest process that lived.
+    fn known_lineage(&self, process: ProcessId, kernel: Option<Lineage>) -> Option<Lineage> {
+        let place = self.engine.remembered.place(process);
+        let Some(lineage) = kernel else { return place };
+        let known = |parent| self.engine.table.get(parent).is_some();
+        let place = place.filter(|place| place.root == lineage.root && !lineage.parent.is_some_and(known));
+        Some(place.map_or(lineage, |place| Lineage { parent: place.parent, ..lineage }))
     }
 
     /// Takes in a process that died while no daemon ran, as it was before. It is dead as soon as an event or the next scan says

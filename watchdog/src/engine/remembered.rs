@@ -16,6 +16,7 @@ struct RememberedSession {
     profile: String,
     uid: Uid,
     id: Option<SessionId>,
+    granted: Option<ProcessId>,
 }
 
 /// What an earlier run knew.
@@ -39,6 +40,11 @@ impl Remembered {
     /// The id of the session of this root.
     pub(super) fn session_id(&self, root: ProcessId) -> Option<SessionId> {
         self.sessions.get(&root)?.id
+    }
+
+    /// The root of the launch that granted the session of this root, which may have exited.
+    pub(super) fn granted(&self, root: ProcessId) -> Option<ProcessId> {
+        self.sessions.get(&root)?.granted
     }
 
     /// Where this one belongs, when its parent had died in an earlier run.
@@ -74,8 +80,8 @@ impl Remembered {
         let roots = self.sessions.keys().copied();
         let killed = self.exits.values().filter(|missed| missed.exit.status.is_some_and(|how| how.signal().is_some()));
         let killed = killed.map(|missed| missed.exit.process);
-        let place = |found: &ScannedProcess| found.lineage.or_else(|| self.place(found.process));
-        let parents = processes.iter().filter_map(|found| place(found)?.parent);
+        let lineages = |found: &ScannedProcess| [found.lineage, self.place(found.process)];
+        let parents = processes.iter().flat_map(lineages).filter_map(|lineage| lineage?.parent);
         let mut open: Vec<ProcessId> = roots.chain(killed).chain(parents).collect();
         let mut found = BTreeMap::new();
         while let Some(process) = open.pop() {
@@ -103,8 +109,8 @@ impl Remembered {
     /// Takes a record, in the order in which they were written.
     pub(super) fn take(&mut self, record: GateRecord) {
         match record {
-            GateRecord::SessionBegan { root, profile, uid, id } => {
-                self.sessions.insert(root, RememberedSession { profile, uid, id });
+            GateRecord::SessionBegan { root, profile, uid, id, granted } => {
+                self.sessions.insert(root, RememberedSession { profile, uid, id, granted });
             }
             GateRecord::SessionOver(root) => drop(self.sessions.remove(&root)),
             GateRecord::Parted(process, lineage) => drop(self.places.insert(process, lineage)),
@@ -206,8 +212,8 @@ impl Engine {
 
     fn session_record(&self, session: SessionId) -> Option<GateRecord> {
         let known = self.sessions.get(session)?;
-        let (root, uid, id) = (known.root, known.uid, Some(session));
-        Some(GateRecord::SessionBegan { root, profile: known.profile.clone(), uid, id })
+        let (root, uid, id, granted) = (known.root, known.uid, Some(session), known.granted);
+        Some(GateRecord::SessionBegan { root, profile: known.profile.clone(), uid, id, granted })
     }
 
     /// Where a living process belongs whose parent is dead: below the nearest that lives, which may be meant to stay. A session's
@@ -233,9 +239,9 @@ impl Engine {
         let sessions = known.filter_map(|session| self.session_record(session.id));
         // Before the first scan nobody is there, and all that is known is what was remembered.
         let Remembered { sessions: old, places, adopted, launched, exits: _, merged: _ } = &self.remembered;
-        let old = old.iter().map(|(root, RememberedSession { profile, uid, id })| {
+        let old = old.iter().map(|(root, RememberedSession { profile, uid, id, granted })| {
             let profile = profile.clone();
-            GateRecord::SessionBegan { root: *root, profile, uid: *uid, id: *id }
+            GateRecord::SessionBegan { root: *root, profile, uid: *uid, id: *id, granted: *granted }
         });
         let now = self.table.living().filter(|process| process.adopted).map(|process| process.id);
         let adopted = adopted.iter().copied().chain(now).map(GateRecord::Adopted);

@@ -103,7 +103,7 @@ impl Step<'_> {
         let matched = held.as_ref().and_then(|held| held.matched.clone());
         let own = held.map(|held| held.session = Some(session)).map(|()| root);
         let outer = || self.engine.sessions.get(parent?)?.granted;
-        let granted = own.or_else(outer);
+        let granted = own.or_else(outer).or_else(|| self.engine.remembered.granted(root));
         if let Some(new) = self.engine.sessions.get_mut(session) {
             new.granted = granted;
             new.matched = matched;

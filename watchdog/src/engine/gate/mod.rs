@@ -207,6 +207,9 @@ pub enum GateRecord {
         /// Its id; `None` in what an older version wrote.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<SessionId>,
+        /// The root of the launch that it belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        granted: Option<ProcessId>,
     },
     /// Nobody of the session of this root is left.
     SessionOver(ProcessId),
