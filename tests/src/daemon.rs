@@ -150,7 +150,8 @@ impl Daemon {
     /// When `watchdogd` cannot be started.
     #[must_use]
     pub fn unpin(&self) -> Answer {
-        let mut command = Command::new(&self.files.watchdogd);
+        // Not the copy on the stage, whose directory may be removed by now.
+        let mut command = Command::new(&binaries().watchdogd);
         command.arg("--unpin").arg("--runtime-dir").arg(&self.files.runtime).stdin(Stdio::null());
         answer(command.output().expect("watchdogd starts"))
     }

@@ -84,7 +84,7 @@ fn what_runs_as_another_user_than_its_session_stays_with_what_waits_for_it() {
         "helper",
         &format!(
             "real-uid {NOBODY} exec AGENT [
-                spawn helper [ report orphan hold ]
+                fork [ uid {NOBODY} exec helper [ report orphan hold ] ]
                 spawn helper [ report waits fork [ uid 0 exec helper [ report roots hold ] ] hold ]
                 report agent hold ]"
         ),

@@ -150,7 +150,7 @@ mod tests {
     use crate::config;
 
     fn denied(config: &str) -> DeniedFiles {
-        let text = format!("built_in_profiles = false\n{config}");
+        let text = format!("[tracking]\nbuilt_in_profiles = false\n{config}");
         DeniedFiles::of(&config::parse(Path::new("test.toml"), &text).unwrap())
     }
 
