@@ -47,7 +47,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     nature::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(readers::IN_ALL)
+        .max_blocking_threads(readers::THREADS)
         .build()
         .context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
