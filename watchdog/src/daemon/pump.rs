@@ -202,6 +202,8 @@ impl Pump {
             }
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
+            // Its client has timed out and may retry: carried out now, it would be carried out twice.
+            Turn::Request(Some(request)) if request.is_abandoned() => {}
             Turn::Request(Some(request)) => {
                 if let Request::Reconfigure { config, .. } = &request {
                     self.order(Order::Configure(Arc::clone(config)))?;
