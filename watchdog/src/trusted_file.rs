@@ -5,10 +5,10 @@
 //! be read as its state.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
@@ -168,12 +168,26 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates a directory for its owner alone, and those above it, where they are missing.
+/// Creates a directory, and those above it, where they are missing. The umask does not change its mode.
 ///
 /// # Errors
-/// When one cannot be created.
-pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+/// When one cannot be created, or the path is not trusted before or after that: another user may be faster.
+pub(crate) fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
+    check_directory(dir).map_err(io::Error::other)?;
+    if let Some(parent) = dir.parent() {
+        DirBuilder::new().recursive(true).mode(mode).create(parent)?;
+    }
+    match DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => {
+            let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
+            let made = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
+            check_owner(&made.metadata()?).map_err(io::Error::other)?;
+            made.set_permissions(Permissions::from_mode(mode))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        Err(error) => return Err(error),
+    }
+    check_directory(dir).map_err(io::Error::other)
 }
 
 /// Renames a file of whatever type to `NAME.set-aside-1`; earlier ones move up, and the oldest is removed.

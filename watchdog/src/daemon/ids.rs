@@ -46,7 +46,7 @@ pub(super) fn of_this_boot(runtime_dir: &Path) -> LastIds {
 
 /// Writes the file, durably.
 pub(super) fn write(dir: &Path, ids: LastIds) -> std::io::Result<()> {
-    trusted_file::make_directory(dir)?;
+    trusted_file::make_directory(dir, 0o700)?;
     let content = line::of_json(&serde_json::to_string(&ids)?);
     trusted_file::replace(&path(dir), &content, true).map(drop)
 }

@@ -43,6 +43,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let config = Arc::new(config);
     let notes = StateNotes::default();
     let dir = RuntimeDir::take(&options.runtime_dir, &notes)?;
+    // Where it cannot be created, the history says why and tries again.
+    let _ = trusted_file::make_directory(&options.state_dir, 0o700);
     trusted_file::check_directory(&options.state_dir).context("the state directory cannot be used")?;
     nature::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
