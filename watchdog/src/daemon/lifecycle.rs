@@ -177,10 +177,12 @@ fn notify(states: &[NotifyState<'_>]) {
 /// Reads a configuration file, and gives its text too: the one that is named must be there, the usual one may be missing.
 fn load(named: Option<&Path>) -> anyhow::Result<(Config, String)> {
     let file = named.unwrap_or(Path::new(DEFAULT_CONFIG));
+    if named.is_none() && !std::fs::exists(file).unwrap_or(true) {
+        return Ok(Default::default());
+    }
     trusted_file::check_config(file).context("the configuration cannot be used")?;
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Default::default()),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read the configuration {}", file.display()));
         }
