@@ -151,7 +151,7 @@ impl Pump {
             // Something that was just told may have to be concluded sooner.
             self.tick = self.tick.min(Instant::now() + self.core.next_tick(clock::now()));
             self.carry_out(effects)?;
-            self.heartbeat.turn_completed();
+            self.heartbeat.turn_completed(&self.hands);
         }
     }
 
