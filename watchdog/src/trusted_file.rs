@@ -5,16 +5,18 @@
 //! be read as its state.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
 
 /// Most files of one name that are kept aside; the oldest is removed for the next.
 const ASIDE_MAX: u32 = 4;
+/// Symbolic links that are followed, as the kernel does.
+const LINKS: usize = 40;
 /// Write permission of a group and of all users.
 const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
@@ -168,12 +170,26 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates a directory for its owner alone, and those above it, where they are missing.
+/// Creates a directory, and those above it, where they are missing. The umask does not change its mode.
 ///
 /// # Errors
-/// When one cannot be created.
-pub(crate) fn make_directory(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+/// When one cannot be created, or the path is not trusted before or after that: another user may be faster.
+pub(crate) fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
+    check_directory(dir).map_err(io::Error::other)?;
+    if let Some(parent) = dir.parent() {
+        DirBuilder::new().recursive(true).mode(mode).create(parent)?;
+    }
+    match DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => {
+            let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
+            let made = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
+            check_owner(&made.metadata()?).map_err(io::Error::other)?;
+            made.set_permissions(Permissions::from_mode(mode))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        Err(error) => return Err(error),
+    }
+    check_directory(dir).map_err(io::Error::other)
 }
 
 /// Renames a file of whatever type to `NAME.set-aside-1`; earlier ones move up, and the oldest is removed.
@@ -232,30 +248,75 @@ pub(crate) fn check_config(path: &Path) -> Result<(), UnsafePath> {
     })
 }
 
+/// Follows a path as the kernel does, and checks each directory and each symbolic link on the way.
 fn check_path(path: &Path, check_last: impl Fn(&Metadata) -> Result<(), Distrust>) -> Result<(), UnsafePath> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let resolved = fs::canonicalize(&absolute).unwrap_or_else(|_| absolute.clone());
-    for way in [&absolute, &resolved] {
-        for part in way.ancestors() {
-            // What is missing will be made by the daemon, below what is checked here.
-            let Ok(found) = fs::symlink_metadata(part) else { continue };
-            let checked = if found.is_symlink() {
-                check_owner(&found)
-            } else if part == resolved {
-                check_last(&found)
-            } else {
-                check_way(&found)
-            };
-            checked.map_err(|why| UnsafePath { used: path.to_owned(), culprit: part.to_owned(), why })?;
+    let mut at = PathBuf::from("/");
+    let mut rest = reversed(&absolute);
+    let (mut links, mut shared) = (0, false);
+    loop {
+        // What is missing will be made by the daemon, below what is checked here.
+        let Ok(found) = fs::symlink_metadata(&at) else { return Ok(()) };
+        let is_last = rest.is_empty();
+        let checked = if found.is_symlink() {
+            links += 1;
+            check_link(&found, shared, links)
+        } else if is_last {
+            check_last(&found)
+        } else {
+            shared = found.mode() & STICKY != 0;
+            check_way(&found)
+        };
+        checked.map_err(|why| UnsafePath { used: path.to_owned(), culprit: at.clone(), why })?;
+        if found.is_symlink() {
+            let Ok(target) = fs::read_link(&at) else { return Ok(()) };
+            at.pop();
+            rest.extend(reversed(&target));
+        } else if is_last {
+            return Ok(());
+        }
+        match rest.pop().as_deref() {
+            None => {}
+            Some(name) if name == ".." => drop(at.pop()),
+            Some(name) => at.push(name),
         }
     }
-    Ok(())
+}
+
+/// The components of a path, the first of them last. The root replaces what a path is joined to.
+fn reversed(path: &Path) -> Vec<OsString> {
+    path.components().rev().filter(|one| *one != Component::CurDir).map(|one| one.as_os_str().to_owned()).collect()
+}
+
+/// A symbolic link. In a directory that users share, it may be one of theirs.
+fn check_link(found: &Metadata, shared: bool, links: usize) -> Result<(), Distrust> {
+    if links > LINKS {
+        return Err(Distrust::Type { found: "loop of symbolic links", expected: "path" });
+    }
+    if !shared && is_unmapped(found.uid()) { Ok(()) } else { check_owner(found) }
 }
 
 /// A directory above: its entries must not be another user's to replace.
 fn check_way(found: &Metadata) -> Result<(), Distrust> {
-    check_owner(found)?;
+    if !is_unmapped(found.uid()) {
+        check_owner(found)?;
+    }
     if found.mode() & STICKY == 0 { check_writers(found, writers(found)) } else { Ok(()) }
+}
+
+/// Whether no user of this user namespace has this uid: the directories of the host, as a rootless container shows them. In the
+/// initial namespace each uid is mapped.
+fn is_unmapped(uid: u32) -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps(&map, uid))
+}
+
+/// Whether a table like `/proc/self/uid_map` has a uid in its first column, which is that of the namespace.
+fn maps(map: &str, uid: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(|number| number.parse::<u64>().unwrap_or_default());
+        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+        first.zip(count).is_some_and(|(first, count)| (first..first + count).contains(&u64::from(uid)))
+    })
 }
 
 /// The permission bits by which other users can write. The groups of root and of the daemon are trusted.

@@ -125,6 +125,53 @@ fn path_through_another_user_is_refused() {
 }
 
 #[test]
+fn every_link_of_a_chain_is_checked() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("good")).unwrap();
+    fs::create_dir(at("between")).unwrap();
+    fs::write(at("good/config.toml"), "").unwrap();
+    symlink("../good/../good/config.toml", at("between/second")).unwrap();
+    symlink(at("between/./second"), at("first")).unwrap();
+    check_config(&at("first")).unwrap();
+    // Neither the path nor where it ends shows this directory.
+    chown(at("between"), Some(STRANGER), None).unwrap();
+    assert!(check_config(&at("first")).unwrap_err().to_string().contains("between"));
+    symlink(at("loop"), at("loop")).unwrap();
+    assert!(check_config(&at("loop")).unwrap_err().to_string().contains("loop of symbolic links"));
+}
+
+#[test]
+fn unmapped_uids_are_told_apart() {
+    let rootless = "         0       1000          1\n         1     100000      65536\n";
+    assert_eq!([0, 1, 65_536, 65_537].map(|uid| maps(rootless, uid)), [true, true, true, false]);
+    assert!(!maps("0 1000 1\n", 65_534) && maps("0 0 4294967295\n", 65_534));
+}
+
+#[test]
+fn made_directory_keeps_foreign_modes() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mode_of = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o7777;
+    make_directory(&at("above/new"), 0o755).unwrap();
+    assert_eq!(mode_of("above/new"), 0o755);
+    fs::create_dir(at("old")).unwrap();
+    mode(&at("old"), 0o700);
+    symlink(at("old"), at("link")).unwrap();
+    make_directory(&at("old"), 0o755).unwrap();
+    make_directory(&at("link"), 0o755).unwrap();
+    assert_eq!(mode_of("old"), 0o700, "it was there before");
+    // A user may make it first, or a link in its place.
+    mode(&at("above"), 0o777);
+    make_directory(&at("above/new"), 0o755).unwrap_err();
+    make_directory(&at("above/newer"), 0o755).unwrap_err();
+    assert!(!at("above/newer").exists());
+}
+
+#[test]
 fn configuration_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");

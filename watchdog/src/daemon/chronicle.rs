@@ -262,12 +262,21 @@ impl Chronicle {
         self.write_action(action, owner, moment);
     }
 
-    /// A client may ask for actions as often as it likes: they are within the user's budget.
+    /// An owner may ask for actions without limit, so those are within its budget. What root, policy or an emergency does
+    /// to its processes is always written: no owner can suppress that record by exhausting its budget.
     fn write_action(&self, action: ActionRecord, owner: Option<Uid>, moment: String) {
+        let owner_uid = owner.map(|uid| uid.0);
+        if action.asked_by_uid.is_none() || action.asked_by_uid != owner_uid {
+            let session = action.session;
+            let action = Past::Action(action);
+            self.counter.borrow_mut().overdraw(clock::now(), owner_uid, session, &action);
+            self.history.write(moment, owner_uid, action);
+            return;
+        }
         let way = action.action.clone();
         let occurrence = Occurrence {
             at: clock::now(),
-            owner: owner.map(|uid| uid.0),
+            owner: owner_uid,
             session: action.session,
             kind: "action",
             way: &way,
@@ -329,5 +338,56 @@ pub(super) fn shown_host(host: &HostMemory) -> Host {
         shmem_bytes: host.shmem.0,
         pressure_some_avg10: host.pressure_some_avg10,
         pressure_full_avg10: host.pressure_full_avg10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::historian::{self, Origin};
+    use super::super::set_aside::StateNotes;
+    use super::*;
+    use crate::engine::id::{Bytes, Pid, Ticks};
+    use crate::history::{self, Found};
+
+    const OWNER: Uid = Uid(1_000);
+
+    fn actions(state_dir: &std::path::Path) -> Vec<ActionRecord> {
+        let mut lines = history::open(state_dir).unwrap();
+        let mut actions = Vec::new();
+        while let Some(found) = lines.next().unwrap() {
+            let Found::Record(json) = found else { panic!("{found:?}") };
+            if let Past::Action(action) = serde_json::from_str::<crate::api::Record>(json).unwrap().what {
+                actions.push(action);
+            }
+        }
+        actions
+    }
+
+    #[test]
+    fn exhausted_budget_hides_no_foreign_action() {
+        const ASKED: usize = 3_000;
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.history.max_size = Bytes(1 << 20);
+        let (history, ended) =
+            historian::start(Origin::now(dir.path(), StateNotes::default()), limits(&config)).unwrap();
+        let chronicle = Chronicle::new(history.clone(), &config);
+        let adopt = |viewer, pid| {
+            let at = "2026-01-02T00:00:00Z".to_owned();
+            chronicle.adopted("adopt", viewer, Subject::Session(7), &[pid], Some(OWNER), at);
+        };
+        for _ in 0..ASKED {
+            adopt(Viewer::User(OWNER), 1);
+        }
+        adopt(Viewer::Root, 2);
+        let agent = ProcessId { pid: Pid(3), start_time: Ticks(3) };
+        chronicle.ended_ungated(agent, Some(SessionId(7)), Some(OWNER), "2026-01-02T00:00:00Z".to_owned());
+        drop(chronicle);
+        history.stop();
+        ended.blocking_recv().unwrap();
+        let written = actions(dir.path());
+        let by = |pid| written.iter().filter(|action| action.pids == [pid]).count();
+        assert!((10..ASKED).contains(&by(1)), "{} of the owner's own", by(1));
+        assert_eq!((by(2), by(3)), (1, 1), "by root, and by policy");
     }
 }

@@ -23,7 +23,7 @@ use super::http::{self, Refusal, Served, json};
 use super::lines::Lines;
 use super::metrics::{DOOR_CONTROL, Metrics};
 use super::past;
-use super::readers::Readers;
+use super::readers::{Explainers, Readers};
 use super::request::{Asker, NoAnswer, Request};
 use super::since;
 use crate::engine::deaths;
@@ -205,6 +205,7 @@ fn router(asker: Asker, origin: Arc<Origin>) -> Router {
         .layer(DefaultBodyLimit::max(BODY))
         .layer(Extension(origin))
         .layer(Extension(Readers::new()))
+        .layer(Extension(Explainers(Readers::new())))
         .with_state(asker)
 }
 
@@ -294,7 +295,7 @@ struct ExplainQuery {
 
 async fn explain(
     State(asker): State<Asker>,
-    Extension(readers): Extension<Readers>,
+    Extension(Explainers(explainers)): Extension<Explainers>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Answer {
@@ -315,7 +316,7 @@ async fn explain(
             return Err(Refusal::new(StatusCode::BAD_REQUEST, expected));
         }
     };
-    let _reading = readers.enter(viewer).await?;
+    let _explaining = explainers.enter(viewer).await?;
     match asker.ask(|reply| Request::Explain(viewer, who, reply)).await? {
         Some(explanation) => Ok(json(&explanation)),
         None => Err(Refusal::new(StatusCode::NOT_FOUND, unknown)),

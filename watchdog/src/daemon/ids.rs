@@ -1,5 +1,7 @@
 //! `ids` in the state directory: the ids up to which sessions, findings and actions are numbered, over all runs and boots. It names
-//! the end of a reserved block while the daemon runs, and the last id that was given after a clean stop.
+//! the end of a reserved block while the daemon runs, and the last id that was given after a clean stop. The runtime
+//! directory holds a copy, which is on a tmpfs: ids that were given while the disk was too slow to reserve them are not given
+//! again after a crash of the daemon. After a crash of the host neither such ids nor what was recorded with them is on the disk.
 
 use std::path::{Path, PathBuf};
 
@@ -36,11 +38,17 @@ pub(super) fn last(state_dir: &Path, seen: LastIds, notes: &StateNotes) -> LastI
     kept.max(seen)
 }
 
+/// The copy in the runtime directory; zeros where there is none, as after a boot, or it cannot be used.
+pub(super) fn of_this_boot(runtime_dir: &Path) -> LastIds {
+    let content = trusted_file::read(&path(runtime_dir), LONGEST).ok().flatten();
+    content.and_then(|content| decode(&content)).unwrap_or_default()
+}
+
 /// Writes the file, durably.
-pub(super) fn write(state_dir: &Path, ids: LastIds) -> std::io::Result<()> {
-    trusted_file::make_directory(state_dir)?;
+pub(super) fn write(dir: &Path, ids: LastIds) -> std::io::Result<()> {
+    trusted_file::make_directory(dir, 0o700)?;
     let content = line::of_json(&serde_json::to_string(&ids)?);
-    trusted_file::replace(&path(state_dir), &content, true).map(drop)
+    trusted_file::replace(&path(dir), &content, true).map(drop)
 }
 
 fn path(state_dir: &Path) -> PathBuf {
@@ -72,7 +80,7 @@ mod tests {
         let state = dir.path().join("state");
         assert_eq!(read(&state), (LastIds::default(), 0));
         write(&state, IDS).unwrap();
-        assert_eq!(read(&state), (IDS, 0));
+        assert_eq!((read(&state), of_this_boot(&state)), ((IDS, 0), IDS));
         let seen = LastIds { session: SessionId(10), ..LastIds::default() };
         assert_eq!(last(&state, seen, &StateNotes::default()), LastIds { session: SessionId(10), ..IDS });
     }

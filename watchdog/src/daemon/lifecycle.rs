@@ -43,11 +43,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let config = Arc::new(config);
     let notes = StateNotes::default();
     let dir = RuntimeDir::take(&options.runtime_dir, &notes)?;
+    // Where it cannot be created, the history says why and tries again.
+    let _ = trusted_file::make_directory(&options.state_dir, 0o700);
     trusted_file::check_directory(&options.state_dir).context("the state directory cannot be used")?;
     nature::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(readers::IN_ALL)
+        .max_blocking_threads(readers::THREADS)
         .build()
         .context("cannot start the runtime")?;
     let wish = options.record.as_deref().map(|file| Wish { file, whole_argv: options.record_argv });
@@ -175,10 +177,12 @@ fn notify(states: &[NotifyState<'_>]) {
 /// Reads a configuration file, and gives its text too: the one that is named must be there, the usual one may be missing.
 fn load(named: Option<&Path>) -> anyhow::Result<(Config, String)> {
     let file = named.unwrap_or(Path::new(DEFAULT_CONFIG));
+    if named.is_none() && !std::fs::exists(file).unwrap_or(true) {
+        return Ok(Default::default());
+    }
     trusted_file::check_config(file).context("the configuration cannot be used")?;
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Default::default()),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read the configuration {}", file.display()));
         }

@@ -1,8 +1,10 @@
 //! The body of an answer that is made of event lines: a JSON document, or a stream that goes on.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,19 +26,33 @@ pub(super) struct Lines {
     backlog: VecDeque<Bytes>,
     live: Option<mpsc::Receiver<Bytes>>,
     done: bool,
+    /// Set by a source that ends before it is complete.
+    incomplete: Arc<AtomicBool>,
 }
 
 impl Lines {
     /// `{"events":[…]}`
     pub(super) fn document(events: VecDeque<Bytes>) -> Self {
         let (head, between, tail) = (r#"{"events":["#, ",", "]}");
-        Self { head, between, tail, first: true, backlog: events, live: None, done: false }
+        Self { head, between, tail, first: true, backlog: events, live: None, done: false, incomplete: Arc::default() }
     }
 
     /// One event a line, for as long as both sides live.
     pub(super) fn stream(feed: Feed) -> Self {
         let Feed { backlog, live } = feed;
-        Self { head: "", between: "", tail: "", first: true, backlog, live: Some(live), done: false }
+        let (head, between, tail, live) = ("", "", "", Some(live));
+        Self { head, between, tail, first: true, backlog, live, done: false, incomplete: Arc::default() }
+    }
+
+    /// The same; the body fails if the flag is set when the source ends, so that its client does not take it for complete.
+    pub(super) fn fail_if(self, incomplete: Arc<AtomicBool>) -> Self {
+        Self { incomplete, ..self }
+    }
+
+    /// The end of the body.
+    fn end(&self) -> Option<Result<Frame<Bytes>, io::Error>> {
+        let error = || Err(io::Error::other("the stream ended before it was complete"));
+        self.incomplete.load(Relaxed).then(error)
     }
 
     fn push(&mut self, frame: &mut BytesMut, line: &[u8]) {
@@ -75,18 +91,18 @@ impl Lines {
 
 impl Body for Lines {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let lines = self.get_mut();
         if lines.done {
-            return Poll::Ready(None);
+            return Poll::Ready(lines.end());
         }
         let mut frame = BytesMut::new();
         let state = lines.fill(&mut frame, cx);
         match (frame.is_empty(), state) {
             (false, _) => Poll::Ready(Some(Ok(Frame::data(frame.freeze())))),
-            (true, Poll::Ready(())) => Poll::Ready(None),
+            (true, Poll::Ready(())) => Poll::Ready(lines.end()),
             (true, Poll::Pending) => Poll::Pending,
         }
     }

@@ -1,8 +1,8 @@
 //! One daemon for one runtime directory: a locked file that names the daemon's pid.
 
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::set_aside::StateNotes;
@@ -58,12 +58,8 @@ impl RuntimeDir {
                 LockError::Io { doing, path, source, hint }
             }
         };
-        if !dir.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed("make the directory", dir))?;
-            // The umask may have taken away what every user needs to reach the socket.
-            std::fs::set_permissions(dir, Permissions::from_mode(0o755))
-                .map_err(failed("set the permissions of", dir))?;
-        }
+        // Every user must reach the socket.
+        trusted_file::make_directory(dir, 0o755).map_err(failed("make the directory", dir))?;
         let file = dir.join("watchdogd.pid");
         let open = || {
             let mut options = OpenOptions::new();
@@ -108,6 +104,8 @@ impl RuntimeDir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -58,17 +58,31 @@ impl MemberFile {
 
     /// Writes the members, if the table is in another state than when they were last written.
     pub(super) fn bring_up_to_date(&mut self, state: u64, members: impl FnOnce() -> Vec<(ProcessId, Lineage)>) {
-        let now = Instant::now();
-        if self.written == Some(state) || now < self.not_before {
+        if Instant::now() >= self.not_before {
+            self.write_now(state, members);
+        }
+    }
+
+    /// The same, however short ago they were last written.
+    pub(super) fn write_now(&mut self, state: u64, members: impl FnOnce() -> Vec<(ProcessId, Lineage)>) {
+        if self.written == Some(state) {
             return;
         }
-        self.not_before = now + PAUSE;
+        self.not_before = Instant::now() + PAUSE;
         match self.write(members()) {
             Ok(()) => self.written = Some(state),
             Err(error) => {
                 let path = self.path.display();
                 self.failed.say(format_args!("where processes belong is not kept: cannot write {path}: {error}"));
             }
+        }
+    }
+
+    /// Removes the file where the kernel keeps the members: a later daemon must not use places of long ago.
+    pub(super) fn remove(self) {
+        if let Err(error) = trusted_file::clear(&self.path) {
+            let path = self.path.display();
+            tracing::warn!("a later daemon may use outdated places: cannot remove {path}: {error}");
         }
     }
 
@@ -110,6 +124,10 @@ mod tests {
         file.bring_up_to_date(2, || panic!("written twice within a second"));
         assert_eq!(read("this").1, [member(3), member(4)]);
         assert_eq!(read("another").1, []);
+        file.write_now(2, || vec![member(5)]);
+        assert_eq!(read("this").1, [member(5)]);
+        file.remove();
+        assert_eq!(read("this").1, []);
         assert_eq!(notes.all(), []);
     }
 

@@ -78,7 +78,8 @@ pub(super) fn start(
     let origin = Arc::clone(history.origin());
     let stored = StoredFile::open(runtime_dir, &origin.boot_id, &origin.notes);
     let actions = StoredFile::open(runtime_dir, &origin.boot_id, &origin.notes);
-    let ids = ids::last(&origin.state_dir, seen_ids(stored.records(), actions.records()), &origin.notes);
+    let seen = seen_ids(stored.records(), actions.records()).max(ids::of_this_boot(runtime_dir));
+    let ids = ids::last(&origin.state_dir, seen, &origin.notes);
     let resumed = actions.records().to_vec();
     let ledger = Ledger::new(actions);
     let restored = Restored { peaks: peaks::read(&origin.state_dir, &origin.notes), ids, ..Restored::default() };
@@ -87,6 +88,9 @@ pub(super) fn start(
     if ids::write(&origin.state_dir, reserved).is_err() {
         // The thread tries again, and says what is wrong.
         let _ = lasting.send(Lasting::Ids(reserved));
+    }
+    if let Err(error) = ids::write(runtime_dir, reserved) {
+        tracing::warn!("cannot keep the reserved ids in {}: {error}", runtime_dir.display());
     }
     let (members, places) = MemberFile::open(runtime_dir, &origin.boot_id, &origin.notes);
     let runtime_dir = runtime_dir.to_owned();
@@ -121,10 +125,11 @@ async fn follow(
     mut stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let Beginning { stored, lasting, restored, resumed, places, members, runtime_dir, ledger, recorder } = beginning;
-    let (hands, reports, loaded) = hands::start(Arc::clone(&config), runtime_dir, ledger)?;
+    let (hands, reports, loaded) = hands::start(Arc::clone(&config), runtime_dir.clone(), ledger)?;
     let loaded = tokio::select! {
         _ = &mut stop => {
             // None of the reserved ids was given. The thread ends after us.
+            let _ = ids::write(&runtime_dir, restored.ids);
             let _ = lasting.send(Lasting::Ids(restored.ids));
             return Ok(());
         }
@@ -135,8 +140,14 @@ async fn follow(
     let pins = inherited.as_ref().map(|inherited| inherited.pins.clone().map(drop));
     let found =
         capability::Facts { lsm_trial: features.map(|features| features.lsm), pins, ..capability::Facts::read() };
-    // Otherwise the kernel keeps them.
-    let members = inherited.as_ref().is_none_or(|inherited| inherited.pins.is_err()).then_some(members);
+    // Where the kernel keeps the members the file is outdated, unless an earlier daemon had nowhere to pin them.
+    let (members, places) = match inherited.as_ref().filter(|inherited| inherited.pins.is_ok()) {
+        None => (Some(members), places),
+        Some(inherited) => {
+            members.remove();
+            (None, if inherited.tracked == 0 { places } else { Vec::new() })
+        }
+    };
     let (exits, earlier) = inherited.map(announce).unwrap_or_default();
     let rights = rights(&found, &config);
     let facts = Facts {
@@ -161,7 +172,7 @@ async fn follow(
     });
     core.tell(clock::now(), Input::Absence(Box::new(Absence { exits, places })), &mut first);
     core.tell(clock::now(), Input::Resume(resumed), &mut first);
-    let kept = Kept { file, lasting, members };
+    let kept = Kept { file, runtime_dir, lasting, members };
     Pump::new(core, hands, rings, earlier, reports, requests, ready, kept).run(first, stop).await
 }
 

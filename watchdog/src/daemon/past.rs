@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -12,6 +13,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::historian::Origin;
 use super::http::{Refusal, json};
@@ -24,6 +26,10 @@ use crate::history::{self, Found, ReadError, Selection, postmortem};
 
 /// A page holds this much or one line more.
 const PAGE: usize = 16 * 1024;
+/// A read may take this long in all, however slowly its client takes it: it keeps a file open that may have been replaced.
+const LONGEST_READ: Duration = Duration::from_secs(600);
+/// A read that took longer may be tried again after this time.
+const PAUSE: Duration = Duration::from_secs(10);
 /// Lines that are looked at for a page at most: then it is another read's turn.
 const LINES: usize = 4_096;
 
@@ -53,34 +59,52 @@ pub(super) async fn history(
         let lines = history::open(&origin.state_dir)?;
         Ok::<_, ReadError>(Book { lines, selection }.page(&cancelled))
     };
+    let until = Instant::now() + LONGEST_READ;
     let (page, book) = readers.enter(viewer).await?.run(first).await??;
     let (pages, live) = mpsc::channel(1);
     let feed = Feed { backlog: page.into_iter().collect(), live };
+    let mut lines = Lines::stream(feed);
     if let Some(book) = book {
-        tokio::spawn(read_on(book, readers, viewer, pages));
+        let incomplete = Arc::new(AtomicBool::new(false));
+        lines = lines.fail_if(Arc::clone(&incomplete));
+        tokio::spawn(serve(book, readers, viewer, pages, until, incomplete));
     }
-    Ok(([("content-type", "application/x-ndjson")], Body::new(Lines::stream(feed))).into_response())
+    let body = Body::new(lines);
+    Ok(([("content-type", "application/x-ndjson")], body).into_response())
+}
+
+/// Reads the rest until a moment, and sets the flag if that is not enough.
+async fn serve(
+    book: Book,
+    readers: Readers,
+    viewer: Viewer,
+    pages: mpsc::Sender<Bytes>,
+    until: Instant,
+    incomplete: Arc<AtomicBool>,
+) {
+    let whole = timeout_at(until, read_on(book, readers, viewer, &pages)).await;
+    incomplete.store(!whole.unwrap_or(false), Relaxed);
 }
 
 /// Reads page after page as the client takes them, until the end of the file, or the client has left. Between two pages
-/// nothing is held but the open file.
-async fn read_on(mut book: Book, readers: Readers, viewer: Viewer, pages: mpsc::Sender<Bytes>) {
+/// nothing is held but the open file. Whether all was read that the client waits for.
+async fn read_on(mut book: Book, readers: Readers, viewer: Viewer, pages: &mpsc::Sender<Bytes>) -> bool {
     loop {
-        let Ok(permit) = pages.reserve().await else { return };
+        let Ok(permit) = pages.reserve().await else { return true };
         let read = async { readers.turn(viewer).await?.run(move |cancelled| book.page(&cancelled)).await };
         let (page, rest) = tokio::select! {
             read = read => match read {
                 Ok(read) => read,
-                Err(_) => return,
+                Err(_) => return false,
             },
-            () = pages.closed() => return,
+            () = pages.closed() => return true,
         };
         if let Some(page) = page {
             permit.send(page);
         }
         match rest {
             Some(rest) => book = rest,
-            None => return,
+            None => return true,
         }
     }
 }
@@ -143,7 +167,8 @@ pub(super) async fn postmortem(
         let open = || Ok(history::open(&origin.state_dir)?.until(Arc::clone(&cancelled)));
         postmortem::tell(open, &question)
     };
-    let told = readers.enter(viewer).await?.run(tell).await?;
+    let told = timeout(LONGEST_READ, readers.enter(viewer).await?.run(tell)).await;
+    let told = told.map_err(|_| Refusal::busy("reading the history took too long: try again", PAUSE))??;
     let told = told.map_err(|error| match error {
         postmortem::NoAnswer::None(_) => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
         postmortem::NoAnswer::Read(error) => error.into(),
@@ -157,5 +182,37 @@ impl From<ReadError> for Refusal {
         let missing = matches!(&error, ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound);
         let status = if missing { StatusCode::NOT_FOUND } else { StatusCode::INTERNAL_SERVER_ERROR };
         Self::new(status, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::history::Store;
+
+    #[tokio::test]
+    async fn slow_client_gets_an_incomplete_stream() {
+        const RECORD: &str = r#"{"at":"2026-01-02T00:00:00Z","run":"r","owner_uid":1,"type":"daemon_stopped"}"#;
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, _) = Store::open(dir.path()).unwrap();
+        store.append(&history::line::of_json(RECORD).repeat(2_000)).unwrap();
+        let read = |limit| {
+            let selection = Selection { viewer: Viewer::Root, since: None, session: None };
+            let book = Book { lines: history::open(dir.path()).unwrap(), selection };
+            let (pages, live) = mpsc::channel(1);
+            let incomplete = Arc::new(AtomicBool::new(false));
+            let lines = Lines::stream(Feed { backlog: Default::default(), live }).fail_if(Arc::clone(&incomplete));
+            let until = Instant::now() + limit;
+            (tokio::spawn(serve(book, Readers::new(), Viewer::Root, pages, until, incomplete)), lines)
+        };
+        // It takes nothing before the time is over.
+        let (served, lines) = read(Duration::from_millis(100));
+        served.await.unwrap();
+        lines.collect().await.unwrap_err();
+        let (_served, lines) = read(LONGEST_READ);
+        let all = lines.collect().await.unwrap().to_bytes();
+        assert_eq!(all.iter().filter(|byte| **byte == b'\n').count(), 2_000);
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn read(state_dir: &Path, notes: &StateNotes) -> Peaks {
 
 /// Replaces the file, durably.
 pub(super) fn write(state_dir: &Path, peaks: &Peaks) -> io::Result<()> {
-    trusted_file::make_directory(state_dir)?;
+    trusted_file::make_directory(state_dir, 0o700)?;
     trusted_file::replace(&state_dir.join(FILE), &serde_json::to_vec(peaks)?, true).map(drop)
 }
 

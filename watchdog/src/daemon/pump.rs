@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use super::hands::{Act, Admission, Deed, Hands, Look, Order, Probe, Report};
 use super::heartbeat::Heartbeat;
 use super::keeper::Lasting;
 use super::members::MemberFile;
-use super::nature;
 use super::request::Request;
 use super::rescan::Rescan;
 use super::run_file::RunFile;
+use super::{ids, nature};
 use crate::engine::effect::Effect;
 use crate::engine::gate::GateRecord;
+use crate::engine::id::LastIds;
 use crate::engine::input::{Input, KernelEvent};
 use crate::host::clock;
 use crate::kernel::EventStream;
@@ -52,6 +54,8 @@ enum Stage {
 pub(super) struct Kept {
     /// Leases and places in the queue.
     pub(super) file: RunFile<GateRecord>,
+    /// Where the ids that may have been given are kept beside that: on a tmpfs, so writing it blocks nothing.
+    pub(super) runtime_dir: PathBuf,
     /// What outlives the host.
     pub(super) lasting: std::sync::mpsc::Sender<Lasting>,
     /// Where processes belong; none where the kernel keeps that.
@@ -137,8 +141,7 @@ impl Pump {
             let turn = tokio::select! {
                 biased;
                 _ = &mut stop => {
-                    // No more ids are given: the rest of the reserved ones is free. The thread ends after us.
-                    let _ = self.kept.lasting.send(Lasting::Ids(self.core.last_ids()));
+                    self.wind_up();
                     return Ok(());
                 }
                 turn = self.next() => turn?,
@@ -148,8 +151,29 @@ impl Pump {
             // Something that was just told may have to be concluded sooner.
             self.tick = self.tick.min(Instant::now() + self.core.next_tick(clock::now()));
             self.carry_out(effects)?;
-            self.heartbeat.turn_completed();
+            self.heartbeat.turn_completed(&self.hands);
         }
+    }
+
+    /// Writes what the next daemon needs of this one, which is told nothing more.
+    fn wind_up(&mut self) {
+        // No more ids are given: the rest of the reserved ones is free.
+        self.keep_ids(self.core.last_ids());
+        if let (Some(members), Stage::Ready) = (&mut self.kept.members, &self.stage) {
+            members.write_now(self.core.moves(), || self.core.lineages());
+        }
+    }
+
+    /// Keeps ids where a later daemon of this boot finds them, however long the disk takes to keep them for later boots.
+    fn keep_ids(&mut self, ids: LastIds) {
+        if let Err(error) = ids::write(&self.kept.runtime_dir, ids) {
+            tracing::warn!(
+                "ids may be given again by a later daemon: cannot write into {}: {error}",
+                self.kept.runtime_dir.display()
+            );
+        }
+        // The thread that writes them ends with us, and not before.
+        let _ = self.kept.lasting.send(Lasting::Ids(ids));
     }
 
     /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
@@ -202,6 +226,8 @@ impl Pump {
             }
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
+            // Its client has timed out and may retry: carried out now, it would be carried out twice.
+            Turn::Request(Some(request)) if request.is_abandoned() => {}
             Turn::Request(Some(request)) => {
                 if let Request::Reconfigure { config, .. } = &request {
                     self.order(Order::Configure(Arc::clone(config)))?;
@@ -247,9 +273,14 @@ impl Pump {
         matches!(self.stage, Stage::Ready) && self.core.knows_host()
     }
 
-    /// Answers what waited for that.
+    /// Says that the daemon is ready, and answers what waited for that.
     fn answer_early(&mut self, effects: &mut Vec<Effect>) {
         if self.is_complete() {
+            self.core.facts_mut().ready = true;
+            if let Some(ready) = self.ready.take() {
+                // The receiver has been dropped only when the daemon is stopping.
+                let _ = ready.send(());
+            }
             for request in std::mem::take(&mut self.early) {
                 if !request.is_abandoned() {
                     self.answer(request, effects);
@@ -314,15 +345,7 @@ impl Pump {
                 self.rescan = Rescan::wanted_at(Instant::now());
                 Stage::Checking
             }
-            Stage::Checking => {
-                self.core.facts_mut().ready = true;
-                if let Some(ready) = self.ready.take() {
-                    // Nobody waits for it: the daemon is stopping.
-                    let _ = ready.send(());
-                }
-                Stage::Ready
-            }
-            Stage::Ready => Stage::Ready,
+            Stage::Checking | Stage::Ready => Stage::Ready,
         };
         self.answer_early(effects);
     }
@@ -367,7 +390,7 @@ impl Pump {
                 Effect::Waits(waits) => self.core.waits(*waits),
                 // The thread that keeps them ends with us, and not before.
                 Effect::Learned(peaks) => drop(self.kept.lasting.send(Lasting::Peaks(peaks))),
-                Effect::ReserveIds(ids) => drop(self.kept.lasting.send(Lasting::Ids(ids))),
+                Effect::ReserveIds(ids) => self.keep_ids(ids),
                 Effect::FindRoom(process) => self.probe(Probe::Room(process))?,
                 Effect::LookAtHost => self.order(Order::LookAtHost)?,
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
@@ -437,3 +460,7 @@ async fn due(at: Option<Instant>) {
 fn gone(thread: &str) -> io::Error {
     io::Error::other(format!("the thread `{thread}` has ended"))
 }
+
+#[cfg(test)]
+#[path = "pump_tests.rs"]
+mod tests;

@@ -16,7 +16,9 @@ use crate::engine::view::Viewer;
 /// Reads of one user at a time. Further ones wait, and take no turn from other users.
 const PER_USER: usize = 2;
 /// Reads of all users at a time, each on a thread of its own.
-pub(super) const IN_ALL: usize = 4;
+const IN_ALL: usize = 4;
+/// Threads that read. Those of root's reads are beside the others, so that no user can keep root waiting.
+pub(super) const THREADS: usize = IN_ALL + PER_USER;
 /// A read that has waited this long is refused, and may be asked for again after the pause.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -33,8 +35,13 @@ pub(super) struct Readers {
 #[derive(Debug)]
 pub(super) struct Reading {
     _of_user: OwnedSemaphorePermit,
-    _in_all: OwnedSemaphorePermit,
+    /// `None` for root.
+    _in_all: Option<OwnedSemaphorePermit>,
 }
+
+/// Explanations in progress. The engine gives them without reading a file, so they do not wait for reads of one.
+#[derive(Clone, Debug)]
+pub(super) struct Explainers(pub(super) Readers);
 
 /// Set when the client that waits for a read has left.
 pub(super) type CancelFlag = Arc<AtomicBool>;
@@ -59,7 +66,7 @@ impl Readers {
     /// # Errors
     /// When that takes too long.
     pub(super) async fn enter(&self, viewer: Viewer) -> Result<Reading, Refusal> {
-        let error = "too many reads of the history, of post-mortems and of explanations are in progress: try again";
+        let error = "too many reads of this kind are in progress: try again";
         timeout(LONGEST_WAIT, self.turn(viewer)).await.unwrap_or_else(|_| Err(Refusal::busy(error, PAUSE)))
     }
 
@@ -69,7 +76,10 @@ impl Readers {
     /// Never, since the semaphores are never closed.
     pub(super) async fn turn(&self, viewer: Viewer) -> Result<Reading, Refusal> {
         let of_user = self.of(viewer).acquire_owned().await.map_err(unavailable)?;
-        let in_all = Arc::clone(&self.in_all).acquire_owned().await.map_err(unavailable)?;
+        let in_all = match viewer {
+            Viewer::Root => None,
+            Viewer::User(_) => Some(Arc::clone(&self.in_all).acquire_owned().await.map_err(unavailable)?),
+        };
         Ok(Reading { _of_user: of_user, _in_all: in_all })
     }
 
@@ -123,6 +133,7 @@ mod tests {
 
     const A: Viewer = Viewer::User(Uid(1000));
     const B: Viewer = Viewer::User(Uid(1001));
+    const C: Viewer = Viewer::User(Uid(1002));
 
     #[tokio::test]
     async fn user_beyond_the_limit_waits() {
@@ -132,7 +143,10 @@ mod tests {
         let second = readers.enter(A).await.unwrap();
         assert!(timeout(soon, readers.turn(A)).await.is_err());
         let others = [readers.enter(B).await.unwrap(), readers.enter(B).await.unwrap()];
-        assert!(timeout(soon, readers.turn(Viewer::Root)).await.is_err(), "all turns are taken");
+        assert!(timeout(soon, readers.turn(C)).await.is_err(), "all turns are taken");
+        let of_root = [readers.enter(Viewer::Root).await.unwrap(), readers.enter(Viewer::Root).await.unwrap()];
+        assert!(timeout(soon, readers.turn(Viewer::Root)).await.is_err(), "root has a limit of its own");
+        drop(of_root);
         drop((second, others));
         readers.enter(A).await.unwrap();
         readers.enter(Viewer::Root).await.unwrap();

@@ -17,13 +17,13 @@ use crate::engine::id::BootTime;
 /// The first period; each is twice as long as the one before.
 const FIRST_PERIOD: Duration = Duration::from_secs(60);
 /// The longest period. Events that do not repeat in it have a record of their own again.
-const LONGEST_PERIOD: Duration = Duration::from_secs(600);
+const LONGEST_PERIOD: Duration = Duration::from_secs(150);
 /// What is counted for a session that has ended is written after this time.
 const AFTER_SESSION: Duration = Duration::from_secs(3);
 /// Counts of one session, and of one user. Further events are counted without telling them apart.
 const OF_SESSION: usize = 64;
 const OF_USER: usize = 256;
-/// Bytes of a record besides its content.
+/// Bytes of a record besides its content. A count takes as many again.
 const FRAME: u64 = 128;
 
 /// What an event is worth.
@@ -110,16 +110,18 @@ impl Streak {
         self.peak_bytes = self.peak_bytes.max(occurrence.peak_bytes);
     }
 
-    /// What was counted, if anything was; the count begins anew.
-    fn close(&mut self, owner: Option<u32>) -> Option<Counted> {
-        let (count, first, last) = (std::mem::take(&mut self.count), self.first, self.last);
+    /// What was counted, if anything was.
+    fn counted(&self, owner: Option<u32>) -> Option<Counted> {
+        if self.count == 0 {
+            return None;
+        }
         let mut what = self.what.clone();
         if let Past::Death(death) = &mut what
             && let Some(Value::Object(memory)) = death.get_mut("memory")
         {
             memory.insert("peak_bytes".to_owned(), self.peak_bytes.into());
         }
-        (count > 0).then_some(Counted { owner, count, first, last, what })
+        Some(Counted { owner, count: self.count, first: self.first, last: self.last, what })
     }
 }
 
@@ -179,29 +181,34 @@ impl RepeatCounter {
         }
     }
 
-    /// What was counted in periods that are over.
+    /// The counts of periods that are over. A count that exceeds the budget stays, and is due again a period later.
     pub fn due(&mut self, now: BootTime) -> Vec<Counted> {
+        let Self { budgets, streaks } = self;
         let mut due = Vec::new();
-        self.streaks.retain(|key, streak| {
+        streaks.retain(|key, streak| {
             if streak.due > now {
                 return true;
             }
-            let counted = streak.close(key.owner);
+            let counted = streak.counted(key.owner);
+            if let Some(Counted { owner, what, .. }) = &counted
+                && !budgets.spend(now, *owner, session_of(what), size_of(what) + FRAME, Part::Whole)
+            {
+                streak.due = now.plus(LONGEST_PERIOD);
+                return true;
+            }
             let goes_on = key.urgency == Urgency::Everyday && (counted.is_some() || streak.period < streak.longest);
+            streak.count = 0;
             streak.period = (streak.period * 2).min(streak.longest);
             streak.due = now.plus(streak.period);
             due.extend(counted);
             goes_on
         });
-        for counted in &due {
-            self.budgets.spend(now, counted.owner, session_of(&counted.what), size_of(&counted.what), Part::Overdraft);
-        }
         due
     }
 
     /// All that was counted and not written.
     pub fn finish(&mut self) -> Vec<Counted> {
-        std::mem::take(&mut self.streaks).into_iter().filter_map(|(key, mut streak)| streak.close(key.owner)).collect()
+        std::mem::take(&mut self.streaks).into_iter().filter_map(|(key, streak)| streak.counted(key.owner)).collect()
     }
 
     fn has_room(&self, key: &Sameness) -> bool {

@@ -274,9 +274,7 @@ impl Read for Slice<'_> {
 /// now and then.
 fn lock(dir: &Path) -> Result<Lock, StoreError> {
     let failed = |doing| move |source| StoreError::Io { doing, path: dir.to_owned(), source };
-    if !dir.is_dir() {
-        trusted_file::make_directory(dir).map_err(failed("make the directory"))?;
-    }
+    trusted_file::make_directory(dir, 0o700).map_err(failed("make the directory"))?;
     let opened = File::open(dir).map_err(failed("open the directory"))?;
     Lock::take(opened).map_err(|(_, error)| match error.kind() {
         io::ErrorKind::WouldBlock => StoreError::Taken(dir.to_owned()),

@@ -73,6 +73,7 @@ impl Hand {
                 self.send(report)?;
             }
             Order::LookAtHost => self.look_at_host()?,
+            Order::Ping(ping) => drop(ping.send(())),
             Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,
         }
         Ok(())

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::Report;
 use super::ledger::{Frozen, Ledger};
 use crate::daemon::grumble::Grumble;
+use crate::daemon::heartbeat::Ping;
 use crate::engine::act::{Action, Answer, Authority, Blow, Struck, Wave};
 use crate::engine::id::{ActionId, BootTime, Pid, ProcessId};
 use crate::engine::input::Input;
@@ -28,6 +29,8 @@ pub(in crate::daemon) enum Act {
     Strike(Box<Wave>),
     /// Nothing more is done.
     End(ActionId),
+    /// Answer this: the thread carries out orders.
+    Ping(Ping),
 }
 
 /// What came of a wave, target by target.
@@ -56,6 +59,8 @@ pub(super) fn run(orders: &orders::Receiver<Act>, reports: mpsc::Sender<Report>,
                 reaper.release(&dying);
             }
             Act::End(action) => reaper.ledger.over(action),
+            // It may have been given up meanwhile.
+            Act::Ping(ping) => drop(ping.send(())),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Admission, Deed, Loaded, Probe, Report, poller, warden};
 use crate::api::{self, LaunchUpdate, RefusalReason};
 use crate::config::{Candidates, Config, DeniedFiles, denied_names};
 use crate::daemon::grumble::Grumble;
+use crate::daemon::heartbeat::Ping;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::ProcessId;
 use crate::engine::input::{Input, Lineage};
@@ -55,6 +56,8 @@ pub(in crate::daemon) enum Order {
     Scan,
     /// Look at the host's memory now.
     LookAtHost,
+    /// Answer this: the thread carries out orders.
+    Ping(Ping),
     /// Have a grant carried out and answered, now that its root is in the map.
     Admit(Box<Admission>),
 }
@@ -238,6 +241,8 @@ impl Hand {
                 self.scan()?;
             }
             Order::LookAtHost => self.look_at_host().map(drop)?,
+            // It may have been given up meanwhile.
+            Order::Ping(ping) => drop(ping.send(())),
             Order::Admit(admission) => match self.unheld.remove(&admission.granted.lease.process) {
                 Some(why) => self.turn_away(*admission, why)?,
                 None if admission.granted.limits.cgroup => {

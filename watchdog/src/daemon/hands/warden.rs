@@ -11,6 +11,7 @@ use super::Report;
 use crate::api::{Grant, LaunchUpdate, SessionLimits};
 use crate::daemon::clients::Answer;
 use crate::daemon::grumble::Grumble;
+use crate::daemon::heartbeat::Ping;
 use crate::engine::act::Authority;
 use crate::engine::gate::{Confinement, Granted, Lease};
 use crate::engine::id::{Bytes, Pid, ProcessId, SessionId, Uid};
@@ -49,6 +50,8 @@ pub(in crate::daemon) enum Deed {
     RaiseOomScore(ProcessId, i32),
     /// End a process that was started past the gate.
     End(ProcessId),
+    /// Answer this: the thread carries out orders.
+    Ping(Ping),
 }
 
 /// The other side has ended, and so must this one.
@@ -113,6 +116,8 @@ impl Warden {
                     self.failed.say(error);
                 }
             }
+            // It may have been given up meanwhile.
+            Deed::Ping(ping) => drop(ping.send(())),
             Deed::End(process) => match end(process) {
                 Ok(true) => tracing::warn!("killed process {process}: an agent that was started past the gate"),
                 Ok(false) => {}
