@@ -85,6 +85,9 @@ pub struct DeathFacts {
     pub exit_code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<u8>,
+    /// It died while no daemon ran: only its exit is known.
+    #[serde(default)]
+    pub while_no_daemon_ran: bool,
     /// Why, in one word.
     pub cause: Cause,
     /// Why, in one paragraph for a person.

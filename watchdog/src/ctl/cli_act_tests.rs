@@ -57,10 +57,10 @@ fn help_of_end() {
       -h, --help           Print help
 
     The agent and everything that it started get SIGTERM, children before their parents, and SIGKILL if they are there after
-    [actions] kill_after. What is meant to stay is left alone, unless --kept is given: then it ends too, for root and for the
-    user whose processes these are. With --kept, a pid ends that process and what it started. A process that the user may not
-    signal, as kill(2) has it, is left alone; the exit code is 77 when nothing else could be done. `reap` ends only what dead
-    agents left behind.
+    [actions] kill_after. What is meant to stay is left alone, unless --kept is given: then it ends too. Each user may do
+    this to their own processes, root to all. With --kept, a pid ends that process and what it started. A process that the
+    user may not signal by the rule of kill(2) is spared; the exit code is 77 when nothing else could be done. `reap` ends
+    only what dead agents left behind.
 
     Examples:
       watchdogctl end 3 --dry-run

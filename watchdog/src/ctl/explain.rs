@@ -15,7 +15,17 @@ const INDENT: usize = 2;
 /// Deaths of a session that are listed.
 const LISTED: usize = 20;
 /// What is told by the paragraph, by the line above, or by nothing but a program.
-const SAID: [&str; 8] = ["summary", "started_at", "pid", "start_time", "session", "profile", "name", "died_with_count"];
+const SAID: [&str; 9] = [
+    "summary",
+    "while_no_daemon_ran",
+    "started_at",
+    "pid",
+    "start_time",
+    "session",
+    "profile",
+    "name",
+    "died_with_count",
+];
 
 pub(super) async fn run(client: &Client, target: Target, output: &mut Output<'_>) -> Result<(), Failure> {
     let (pid, answer) = match target {

@@ -278,13 +278,13 @@ impl Core {
                         drop(reply.send(gate::subagent_answer(decision)));
                     }
                 }
-                Effect::EndUngated(process) => {
+                Effect::EndUngated(process, authority) => {
                     // Told before it is done.
                     let (owner, session) = (self.engine.owner(process), self.engine.session_of(process));
                     self.with_naming(|_, naming| {
                         self.chronicle.ended_ungated(process, session, owner, naming.moment(clock::now()));
                     });
-                    effects.push(Effect::EndUngated(process));
+                    effects.push(Effect::EndUngated(process, authority));
                 }
                 Effect::BeginAction(action) => {
                     self.tell_receipt(action.id);

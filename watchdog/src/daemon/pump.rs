@@ -395,7 +395,7 @@ impl Pump {
                 Effect::LookAtHost => self.order(Order::LookAtHost)?,
                 Effect::LookIntoCgroup(session, cgroup) => self.probe(Probe::Members(session, cgroup))?,
                 Effect::RaiseOomScore(process, least) => self.deed(Deed::RaiseOomScore(process, least))?,
-                Effect::EndUngated(process) => self.deed(Deed::End(process))?,
+                Effect::EndUngated(process, authority) => self.deed(Deed::End(process, authority))?,
                 Effect::BeginAction(action) => self.act(Act::Begin(action))?,
                 Effect::Strike(wave) => self.act(Act::Strike(wave))?,
                 Effect::EndAction(action) => self.act(Act::End(action))?,

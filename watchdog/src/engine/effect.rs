@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::act::{Action, Wave};
+use super::act::{Action, Authority, Wave};
 use super::deaths::Death;
 use super::gate::{Bounds, GateRecord, Granted, Peaks, Refused, SubagentDecision, Waits};
 use super::id::{ActionId, BootTime, FindingId, LastIds, Pid, ProcessId, SessionId};
@@ -85,8 +85,8 @@ pub enum Effect {
     LookIntoCgroup(SessionId, String),
     /// Raise the process's oom_score_adj to this, unless it is higher.
     RaiseOomScore(ProcessId, i32),
-    /// End a process that was started past the gate, which the configuration denies.
-    EndUngated(ProcessId),
+    /// End a process that was started past the gate, which the configuration denies, with this power.
+    EndUngated(ProcessId, Authority),
     /// An action is decided: write it down before anything is done.
     BeginAction(Box<Action>),
     /// Do this, and answer with [`Input::Struck`](super::input::Input::Struck).

@@ -2,6 +2,8 @@
 //!
 //! A terminal that others share, age, CPU time, comm or equal arguments alone prove nothing, neither guilt nor innocence.
 
+use std::fmt;
+
 use super::classify;
 use super::effect::Effect;
 use super::id::{ProcessId, Uid};
@@ -39,18 +41,18 @@ fn weigh(process: &Process, context: &Context<'_>) -> Verdict {
     if context.configured.keeps(&process.image) {
         return Verdict::Kept("listed in [orphans] keep".into());
     }
-    let forged = match named_daemon(process) {
-        Some(name) => match contradiction(process, context) {
-            None => return bounded(name, context),
-            Some(forged) => Some(format!("named as {name} is, {forged}")),
-        },
-        None => None,
-    };
+    let mut doubt = None;
+    if let Some(service) = Service::of(process) {
+        doubt = service.doubt(process, context);
+        if doubt.is_none() {
+            return bounded(service.to_string(), context);
+        }
+    }
     if let Some(reason) = shows_to_stay(process, context) {
         return bounded(reason, context);
     }
-    if let Some(forged) = forged {
-        return Verdict::Unknown(forged);
+    if let Some(doubt) = doubt {
+        return Verdict::Unknown(doubt);
     }
     in_doubt(process, context).map_or(Verdict::Clear, Verdict::Unknown)
 }
@@ -63,43 +65,77 @@ fn bounded(reason: String, context: &Context<'_>) -> Verdict {
     }
 }
 
-/// A daemon that people install for the whole host, by its name.
-fn named_daemon(process: &Process) -> Option<String> {
-    let (image, comm) = (&process.image, process.comm.as_str());
-    // tmux's server is a fork of its first client, and executes nothing.
-    if let Some(name) = classify::multiplexer(image, comm) {
-        return Some(format!("a terminal multiplexer's server: {name}"));
-    }
-    if process.forked && classify::forks_multiplexer(image) {
-        return Some("a terminal multiplexer's server: screen".into());
-    }
-    classify::user_daemon(image).map(|name| format!("a daemon of the user: {name}"))
+/// A program that outlives its agent on purpose, as its name says: any process can take that name.
+#[derive(Clone, Copy)]
+enum Service {
+    Multiplexer(&'static str),
+    UserDaemon(&'static str),
+    BuildServer(&'static str),
+    EditorServer,
+    AgentDaemon,
 }
 
-/// Why the executable speaks against the name of such a daemon: the session's user can give any file that name, or any comm
-/// and argv[0] to a program of the system. `None` as long as the process was not inspected.
-fn contradiction(process: &Process, context: &Context<'_>) -> Option<String> {
-    let executable = process.inspection.as_deref()?.executable.as_ref()?;
-    let path = &executable.path;
-    if !classify::bears_name(&process.image, path) {
-        return Some(format!("but it executes {path}"));
+impl Service {
+    fn of(process: &Process) -> Option<Self> {
+        let (image, comm) = (&process.image, process.comm.as_str());
+        // tmux's server is a fork of its first client, and executes nothing.
+        if let Some(name) = classify::multiplexer(image, comm) {
+            return Some(Self::Multiplexer(name));
+        }
+        if process.forked && classify::forks_multiplexer(image) {
+            return Some(Self::Multiplexer("screen"));
+        }
+        if let Some(name) = classify::user_daemon(image) {
+            return Some(Self::UserDaemon(name));
+        }
+        if let Some(name) = classify::build_server(image, comm)
+            && !works_in_a_removed_directory(process)
+        {
+            return Some(Self::BuildServer(name));
+        }
+        if classify::editor_server(image) {
+            return Some(Self::EditorServer);
+        }
+        (!process.forked && classify::agent_daemon(image)).then_some(Self::AgentDaemon)
     }
-    (!executable.of_root && context.user.is_some()).then(|| format!("but others than root can change {path}"))
+
+    /// Why the name proves nothing; `None` when the executable confirms it. Recordings of earlier versions have none.
+    fn doubt(self, process: &Process, context: &Context<'_>) -> Option<String> {
+        let Some(seen) = process.inspection.as_deref() else {
+            return Some(format!("named as {self} is, and its executable has not been read yet"));
+        };
+        let executable = seen.executable.as_ref()?;
+        let (image, path) = (&process.image, &executable.path);
+        let is_confirmed = match self {
+            Self::Multiplexer(name) => classify::bears_name(name, path),
+            Self::UserDaemon(_) => classify::can_be_user_daemon(image, path),
+            Self::BuildServer(_) => classify::can_be_build_server(image, &process.comm, path),
+            Self::EditorServer => classify::can_be_editor_server(image, path),
+            Self::AgentDaemon => classify::can_be_agent_daemon(image, path),
+        };
+        if !is_confirmed {
+            return Some(format!("named as {self} is, but it executes {path}"));
+        }
+        // These are installed for the whole host; a user can give any file such a name.
+        let is_of_host = matches!(self, Self::Multiplexer(_) | Self::UserDaemon(_));
+        (is_of_host && !executable.of_root && context.user.is_some())
+            .then(|| format!("named as {self} is, but others than root can change {path}"))
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Multiplexer(name) => write!(out, "a terminal multiplexer's server: {name}"),
+            Self::UserDaemon(name) => write!(out, "a daemon of the user: {name}"),
+            Self::BuildServer(name) => write!(out, "a build server: {name}"),
+            Self::EditorServer => out.write_str("a daemon of the user: an editor's server"),
+            Self::AgentDaemon => out.write_str("the agent's own background daemon"),
+        }
+    }
 }
 
 fn shows_to_stay(process: &Process, context: &Context<'_>) -> Option<String> {
-    let (image, comm) = (&process.image, process.comm.as_str());
-    if let Some(name) = classify::build_server(image, comm)
-        && !works_in_a_removed_directory(process)
-    {
-        return Some(format!("a build server: {name}"));
-    }
-    if classify::editor_server(image) {
-        return Some("a daemon of the user: an editor's server".into());
-    }
-    if !process.forked && classify::agent_daemon(image) {
-        return Some("the agent's own background daemon".into());
-    }
     if process.launched_by == Some(Launcher::Nohup) {
         return Some("started through nohup".into());
     }
@@ -215,7 +251,7 @@ impl Step<'_> {
             if verdict == Verdict::Clear {
                 known.cleared = Some(self.now);
             }
-            let uninspected = verdict.is_kept() && known.inspection.is_none();
+            let uninspected = verdict != Verdict::Clear && known.inspection.is_none();
             known.verdict = verdict;
             self.engine.orphans.changed();
             // What its name says is checked against its executable.

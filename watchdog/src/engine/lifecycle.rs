@@ -212,11 +212,15 @@ impl Step<'_> {
             }
             known.comm.clone_from(&inspection.comm);
             known.user_ids = inspection.user_ids.or(known.user_ids);
-            known.inspection = Some(Box::new(inspection));
+            let is_first = known.inspection.replace(Box::new(inspection)).is_none();
             let was_kept = known.verdict.is_kept();
             self.judge(process);
-            if was_kept && self.engine.table.get(process).is_some_and(|known| !known.verdict.is_kept()) {
+            let is_kept = self.engine.table.get(process).is_some_and(|known| known.verdict.is_kept());
+            if was_kept && !is_kept {
                 self.may_be_orphan(process);
+            } else if is_first && is_kept && !was_kept {
+                // The executable confirmed its name: it is no part of what started it.
+                self.fanout_exec(self.now, process);
             }
         }
         self.orphan_inspected(process);

@@ -109,7 +109,7 @@ impl Ledger {
             ActionRecord::Struck { blow: Blow::Freeze, process, answer, .. } if *process == who => Some(match answer {
                 Answer::Sent => Frozen::Alone,
                 Answer::SentToCgroup => Frozen::WithCgroup,
-                Answer::Gone | Answer::Refused(_) => Frozen::Not,
+                Answer::Gone | Answer::Refused(_) | Answer::NotPermitted(_) => Frozen::Not,
             }),
             _ => None,
         });

@@ -204,7 +204,7 @@ impl Reaper {
                 Frozen::Alone => alone(),
                 Frozen::WithCgroup => with_cgroup(self),
                 Frozen::Unknown => match with_cgroup(self) {
-                    Answer::Refused(why) => Answer::Refused(why),
+                    refused @ (Answer::Refused(_) | Answer::NotPermitted(_)) => refused,
                     Answer::Sent | Answer::SentToCgroup | Answer::Gone => alone(),
                 },
                 Frozen::Not => Answer::Refused("it was not frozen".to_owned()),
@@ -219,14 +219,18 @@ impl Reaper {
     fn bound(&mut self, wave: &Wave, at: BootTime) -> Answers {
         let Some(cgroup) = wave.cgroup.as_deref() else { return refused(wave, "the session has no cgroup of its own") };
         if wave.blow == Blow::Throttle
-            && let Err(why) = self.all_within_reach(cgroup, wave.authority)
+            && let Err(answer) = self.all_within_reach(cgroup, wave.authority)
         {
-            return refused(wave, &why);
+            return each_with(wave, &answer);
         }
         let written = self.all_striking(wave, at);
         let done = match (wave.blow, written) {
             (Blow::Loosen, _) => self.cgroups.loosen(cgroup),
-            (_, Ok(())) => self.cgroups.throttle(cgroup).map(|bound| bound.is_some()),
+            // Writing took a while: whose the members are is read again.
+            (_, Ok(())) => match self.all_within_reach(cgroup, wave.authority) {
+                Ok(()) => self.cgroups.throttle(cgroup).map(|bound| bound.is_some()),
+                Err(answer) => return self.all_struck(wave, &answer),
+            },
             (_, Err(why)) => return refused(wave, &why),
         };
         let answer = match done {
@@ -238,14 +242,15 @@ impl Reaper {
     }
 
     /// Whether this authority reaches every process that is in a cgroup or below it.
-    fn all_within_reach(&self, cgroup: &str, authority: Authority) -> Result<(), String> {
-        let members = self.cgroups.members(cgroup).map_err(|error| error.to_string())?.unwrap_or_default();
+    fn all_within_reach(&self, cgroup: &str, authority: Authority) -> Result<(), Answer> {
+        let failed = |error: HostError| Answer::Refused(error.to_string());
+        let members = self.cgroups.members(cgroup).map_err(failed)?.unwrap_or_default();
         for pid in members {
             let identity = Pinned::open(pid).and_then(|pinned| pinned.map_or(Ok(None), |pinned| pinned.identity()));
-            if let Some(identity) = identity.map_err(|error| error.to_string())?
+            if let Some(identity) = identity.map_err(failed)?
                 && let Some(why) = authority.refusal(pid, identity.users)
             {
-                return Err(why);
+                return Err(Answer::NotPermitted(why));
             }
         }
         Ok(())
@@ -268,7 +273,7 @@ impl Reaper {
         for target in &wave.targets {
             self.ledger.struck(wave.action, wave.blow, *target, answer.clone());
         }
-        wave.targets.iter().map(|target| (*target, answer.clone())).collect()
+        each_with(wave, answer)
     }
 
     /// Takes their memory from those who were killed. All of them were first: whoever starts its child again when that dies has no
@@ -296,7 +301,7 @@ fn hold(target: ProcessId, authority: Authority, guarded: &BTreeSet<ProcessId>) 
     match Pinned::with_identity(target) {
         Ok(Some((_, who))) if who.kernel => Err(Answer::Refused("it is a thread of the kernel".to_owned())),
         Ok(Some((pinned, who))) => match authority.refusal(target.pid, who.users) {
-            Some(why) => Err(Answer::Refused(why)),
+            Some(why) => Err(Answer::NotPermitted(why)),
             None => Ok(pinned),
         },
         Ok(None) => Err(Answer::Gone),
@@ -320,7 +325,11 @@ fn signal(pinned: &Pinned, blow: Blow) -> Answer {
 }
 
 fn refused(wave: &Wave, why: &str) -> Answers {
-    wave.targets.iter().map(|target| (*target, Answer::Refused(why.to_owned()))).collect()
+    each_with(wave, &Answer::Refused(why.to_owned()))
+}
+
+fn each_with(wave: &Wave, answer: &Answer) -> Answers {
+    wave.targets.iter().map(|target| (*target, answer.clone())).collect()
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn wave(blow: Blow, targets: &[ProcessId], cgroup: Option<&str>) -> Wave {
         action: ACTION,
         blow,
         targets: targets.to_vec(),
-        authority: Authority::default(),
+        authority: Authority::ROOT,
         cgroup: cgroup.map(str::to_owned),
     }
 }
@@ -185,7 +185,7 @@ fn we_and_who_stands_above_us_are_never_held_on_to_whatever_is_asked() {
     let renamed = ProcessId { start_time: Ticks(own.start_time.0 + 1), ..own };
     let first = [Pid(0), Pid(1)].map(|pid| ProcessId { pid, start_time: Ticks(0) });
     for target in lineage.iter().copied().chain(first).chain([renamed]) {
-        let held = hold(target, Authority::default(), &lineage);
+        let held = hold(target, Authority::ROOT, &lineage);
         assert!(matches!(&held, Err(Answer::Refused(why)) if why.contains("watchdog")), "{target}: {held:?}");
     }
     // Who stands above a reaper is asked anew for each wave.
@@ -193,7 +193,7 @@ fn we_and_who_stands_above_us_are_never_held_on_to_whatever_is_asked() {
     assert!(reaper(dir.path()).guarded.contains(&own));
     let threads = (2..200).map(Pid).filter_map(|pid| Pinned::open(pid).ok()??.identity().ok()?);
     for thread in threads.filter(|found| found.kernel) {
-        let held = hold(thread.process, Authority::default(), &BTreeSet::new());
+        let held = hold(thread.process, Authority::ROOT, &BTreeSet::new());
         assert!(matches!(&held, Err(Answer::Refused(why)) if why.contains("kernel")), "{thread:?}: {held:?}");
     }
 }
@@ -323,6 +323,24 @@ fn a_session_is_throttled_and_loosened_through_its_cgroup_or_not_at_all() {
     // The kernel's file is written anew each time; this one keeps what is longer.
     hierarchy.file(&format!("{OURS}/memory.high"), "500");
     assert_eq!(told(Blow::Loosen, Some(OURS)), Answer::SentToCgroup);
+    assert_eq!(hierarchy.text(&format!("{OURS}/memory.high")), "max");
+}
+
+#[test]
+fn throttle_spares_cgroup_with_foreign_member() {
+    let dir = tempfile::tempdir().unwrap();
+    let subject = sleeper();
+    let mut reaper = begun(dir.path(), &[subject.process]);
+    let hierarchy = Hierarchy::new("memory");
+    for (file, text) in [("memory.max", "max"), ("memory.high", "max"), ("memory.current", "500000000")] {
+        hierarchy.file(&format!("{OURS}/{file}"), text);
+    }
+    hierarchy.file(&format!("{OURS}/cgroup.procs"), &subject.process.pid.to_string());
+    reaper.cgroups = hierarchy.cgroups();
+    let authority = Authority::Session(Uid(4_000));
+    let throttle = Wave { authority, ..wave(Blow::Throttle, &[subject.process], Some(OURS)) };
+
+    assert!(matches!(answers(&mut reaper, &throttle).remove(0), Answer::NotPermitted(_)));
     assert_eq!(hierarchy.text(&format!("{OURS}/memory.high")), "max");
 }
 

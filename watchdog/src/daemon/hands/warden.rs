@@ -48,8 +48,8 @@ pub(in crate::daemon) enum Deed {
     Release(ProcessId),
     /// Raise the process's oom_score_adj to this, unless it is higher.
     RaiseOomScore(ProcessId, i32),
-    /// End a process that was started past the gate.
-    End(ProcessId),
+    /// End a process that was started past the gate, with this power.
+    End(ProcessId, Authority),
     /// Answer this: the thread carries out orders.
     Ping(Ping),
 }
@@ -118,11 +118,11 @@ impl Warden {
             }
             // It may have been given up meanwhile.
             Deed::Ping(ping) => drop(ping.send(())),
-            Deed::End(process) => match end(process) {
+            Deed::End(process, authority) => match end(process, authority) {
                 Ok(true) => tracing::warn!("killed process {process}: an agent that was started past the gate"),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!("process {process} was started past the gate, and goes on: {error}");
+                    tracing::warn!("process {process} was started past the gate and was not killed: {error}");
                 }
             },
         }
@@ -197,8 +197,13 @@ impl Warden {
 }
 
 /// Kills a process; `false` when it is dead already.
-fn end(process: ProcessId) -> Result<bool, HostError> {
-    Pinned::of(process)?.map_or(Ok(false), |pinned| pinned.kill())
+///
+/// # Errors
+/// When the process is out of this power's reach, or the kernel refuses.
+fn end(process: ProcessId, authority: Authority) -> Result<bool, String> {
+    let failed = |error: HostError| error.to_string();
+    let Some((pinned, who)) = Pinned::with_identity(process).map_err(failed)? else { return Ok(false) };
+    authority.refusal(process.pid, who.users).map_or_else(|| pinned.kill().map_err(failed), Err)
 }
 
 /// Whether the user who asked for a launch may decide about this process now.
@@ -298,9 +303,17 @@ mod tests {
         let (deeds, _reports) = at_work();
         let (mut meant, mut spared) = (sleeper(), sleeper());
         let successor = ProcessId { start_time: Ticks(spared.process.start_time.0 + 1), ..spared.process };
-        deeds.send(Deed::End(successor)).unwrap();
-        deeds.send(Deed::End(meant.process)).unwrap();
+        deeds.send(Deed::End(successor, Authority::ROOT)).unwrap();
+        deeds.send(Deed::End(meant.process, Authority::ROOT)).unwrap();
         eventually("it is dead", || meant.child().try_wait().unwrap().is_some());
         assert!(spared.child().try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn process_of_another_user_is_not_ended() {
+        let mut other = sleeper();
+        let refused = end(other.process, Authority::Session(Uid(4_000)));
+        assert!(refused.is_err_and(|why| why.starts_with("not permitted: ")));
+        assert!(other.child().try_wait().unwrap().is_none());
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use super::choose::Chosen;
 use super::running::{Plan, Running};
-use super::{Decided, Grounds, UserIds};
+use super::{Decided, Grounds, SpareReason, UserIds};
 use crate::api::{ActionKind, FindingKind, Subject};
 use crate::engine::effect::Effect;
 use crate::engine::finding::Finding;
@@ -70,8 +70,6 @@ pub enum AskError {
 
 /// Most processes of one request whose user ids are read anew.
 const READ_ANEW: usize = 256;
-/// Said of a process that the asker may not decide about.
-pub(super) const ANOTHERS: &str = "it belongs to another user";
 /// Said of a process that the asker was not shown.
 const NOT_SHOWN: &str = "it came after you were asked";
 
@@ -100,7 +98,8 @@ impl Engine {
         };
         let plans: Vec<Plan> = plans.into_iter().map(|plan| self.only_of(ask.uid, plan)).collect();
         let all_anothers = |plan: &Plan| {
-            plan.chosen.targets.is_empty() && plan.chosen.spared.iter().any(|(_, because)| because == ANOTHERS)
+            plan.chosen.targets.is_empty()
+                && plan.chosen.spared.iter().any(|(_, because)| *because == SpareReason::OtherUser)
         };
         if !plans.is_empty() && plans.iter().all(all_anothers) {
             return Err(AskError::NotYours);
@@ -110,22 +109,30 @@ impl Engine {
     }
 
     /// Processes that a request names and that were another user's when they were last seen: they may have changed their user.
+    /// Of sessions of other users none is, but for a single process that is named: reading costs time.
     #[must_use]
     pub fn of_other_users(&self, ask: &Ask) -> Vec<ProcessId> {
+        let is_own = |session: SessionId| self.sessions.get(session).is_some_and(|known| known.uid == ask.uid);
+        let all_of = |session: SessionId| {
+            let members = self.table.living().filter(|it| is_own(session) && self.is_part_of(it.session, session));
+            members.map(|it| it.id).collect()
+        };
         let named: Vec<ProcessId> = match &ask.what {
             _ if ask.uid == Uid::ROOT => Vec::new(),
-            What::End(session) => {
-                self.table.living().filter(|it| self.is_part_of(it.session, *session)).map(|it| it.id).collect()
-            }
+            What::End(session) => all_of(*session),
+            What::EndKept(Subject::Session(session)) => all_of(SessionId(*session)),
             What::Reap(subjects) if subjects.is_empty() => {
-                self.orphan_findings().flat_map(|finding| finding.seen.members.iter().copied()).collect()
+                let own = self.orphan_findings().filter(|finding| finding.seen.uid == ask.uid);
+                own.flat_map(|finding| finding.seen.members.iter().copied()).collect()
             }
-            What::Reap(subjects) => self.table.living().filter(|it| is_among(it, subjects)).map(|it| it.id).collect(),
-            What::EndKept(Subject::Session(session)) => {
-                let session = SessionId(*session);
-                self.table.living().filter(|it| self.is_part_of(it.session, session)).map(|it| it.id).collect()
+            What::Reap(subjects) => {
+                let named = self.table.living().filter(|it| is_own(it.session) && is_among(it, subjects));
+                named.map(|it| it.id).collect()
             }
-            What::EndKept(Subject::Pid(pid)) => self.subtree(self.process(Pid(*pid))),
+            What::EndKept(Subject::Pid(pid)) => match self.process(Pid(*pid)) {
+                Some(process) if self.is_of(process, ask.uid) => self.subtree([process]),
+                process => process.into_iter().collect(),
+            },
             What::Thaw(_) => Vec::new(),
         };
         named.into_iter().filter(|process| !self.is_of(*process, ask.uid)).take(READ_ANEW).collect()
@@ -289,7 +296,7 @@ impl Engine {
         let (own, anothers): (Vec<_>, Vec<_>) =
             std::mem::take(&mut plan.chosen.targets).into_iter().partition(|target| self.is_of(target.process, uid));
         plan.chosen.targets = own;
-        plan.chosen.spared.extend(anothers.into_iter().map(|target| (target.process, ANOTHERS.to_owned())));
+        plan.chosen.spared.extend(anothers.into_iter().map(|target| (target.process, SpareReason::OtherUser)));
         plan
     }
 
@@ -302,7 +309,7 @@ impl Engine {
         let here = |id: &ProcessId| shown.iter().chain(&others).any(|target| target.process == *id);
         let new: Vec<ProcessId> = below.filter(|id| !known.contains(id) && !here(id)).collect();
         others.extend(self.choose(new, plan.grounds).targets);
-        plan.chosen.spared.extend(others.into_iter().map(|target| (target.process, NOT_SHOWN.to_owned())));
+        plan.chosen.spared.extend(others.into_iter().map(|target| (target.process, NOT_SHOWN.into())));
         plan.chosen.targets = shown;
         plan
     }

@@ -1,12 +1,11 @@
 //! Whose power an action has, and which processes that power reaches.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Decided};
 use crate::engine::id::{Pid, Uid};
-
-/// Begins the reason for which a process is out of an action's reach.
-pub const NOT_PERMITTED: &str = "not permitted: ";
 
 /// The user ids of a process, as the initial user namespace sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,14 +27,10 @@ pub enum Authority {
     Session(Uid),
 }
 
-impl Default for Authority {
-    /// Root's.
-    fn default() -> Self {
-        Self::Session(Uid::ROOT)
-    }
-}
-
 impl Authority {
+    /// Reaches every process.
+    pub const ROOT: Self = Self::Session(Uid::ROOT);
+
     /// Why a process with these user ids is out of reach; `None` when it is within.
     #[must_use]
     pub fn refusal(self, pid: Pid, ids: UserIds) -> Option<String> {
@@ -52,7 +47,39 @@ impl Authority {
         }
         let other = needed.into_iter().find(|id| *id != user)?;
         let name = if other == Uid::ROOT { "root".to_owned() } else { format!("uid {}", other.0) };
-        Some(format!("{NOT_PERMITTED}process {pid} runs as {name}"))
+        Some(format!("not permitted: process {pid} runs as {name}"))
+    }
+}
+
+/// Why a process is spared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpareReason {
+    /// A rule protects it.
+    Rule(String),
+    /// Its user ids put it out of the action's reach.
+    NotPermitted(String),
+    /// It belongs to another user, of whose processes the asker learns nothing.
+    OtherUser,
+}
+
+impl From<String> for SpareReason {
+    fn from(rule: String) -> Self {
+        Self::Rule(rule)
+    }
+}
+
+impl From<&str> for SpareReason {
+    fn from(rule: &str) -> Self {
+        Self::Rule(rule.to_owned())
+    }
+}
+
+impl fmt::Display for SpareReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Rule(why) | Self::NotPermitted(why) => why,
+            Self::OtherUser => "it belongs to another user",
+        })
     }
 }
 
@@ -88,7 +115,7 @@ mod tests {
         let reaches = |authority: Authority| authority.refusal(Pid(7), ids).is_none();
         assert_eq!(reaches(Authority::Person(USER)), person);
         assert_eq!(reaches(Authority::Session(USER)), policy);
-        assert!(reaches(Authority::Person(Uid::ROOT)) && reaches(Authority::default()));
+        assert!(reaches(Authority::Person(Uid::ROOT)) && reaches(Authority::ROOT));
     }
 
     #[test]

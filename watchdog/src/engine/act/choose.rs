@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Grounds, Target};
+use super::{Grounds, SpareReason, Target};
 use crate::engine::Engine;
 use crate::engine::id::{Bytes, ProcessId};
 use crate::engine::process::Process;
@@ -13,7 +13,7 @@ pub struct Chosen {
     /// Leaves first: whoever waits for a child does not start it again, being signalled next.
     pub targets: Vec<Target>,
     /// Who was named and is left alone, and why.
-    pub spared: Vec<(ProcessId, String)>,
+    pub spared: Vec<(ProcessId, SpareReason)>,
 }
 
 impl Chosen {
@@ -38,7 +38,7 @@ impl Engine {
         for (_, process) in order {
             let ending = self.acts.ending(process.id).map(|action| format!("action {action} is ending it"));
             match ending.or_else(|| self.spare(process.id, grounds)) {
-                Some(because) => chosen.spared.push((process.id, because)),
+                Some(because) => chosen.spared.push((process.id, because.into())),
                 None => chosen.targets.push(target(process)),
             }
         }

@@ -63,7 +63,7 @@ impl Step<'_> {
             running.stuck = Some((self.now, because.to_owned()));
             running.result = result;
         }
-        self.send(id, Wave { action: id, blow, targets, authority: Authority::default(), cgroup });
+        self.send(id, Wave { action: id, blow, targets, authority: Authority::ROOT, cgroup });
     }
 
     pub(super) fn released(&mut self, id: ActionId) {

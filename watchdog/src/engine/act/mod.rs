@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::ask::{Ask, AskError, What};
-pub use self::authority::{Authority, NOT_PERMITTED, UserIds};
+pub use self::authority::{Authority, SpareReason, UserIds};
 use self::awake::Awake;
 use self::emergency::Emergency;
 pub use self::running::Plan;
@@ -155,7 +155,6 @@ pub struct Wave {
     /// To whom.
     pub targets: Vec<ProcessId>,
     /// With whose power. What was frozen or throttled is released whoever the processes belong to by now.
-    #[serde(default)]
     pub authority: Authority,
     /// The cgroup to do it through: for [`Blow::Throttle`] and [`Blow::Loosen`] always; for others only if it holds exactly the
     /// targets.
@@ -186,6 +185,8 @@ pub enum Answer {
     Gone,
     /// Nothing was done, and this is why.
     Refused(String),
+    /// Nothing was done, because the process is out of the action's reach.
+    NotPermitted(String),
 }
 
 /// A line of what a daemon has to know that was killed in the middle of an action.

@@ -38,7 +38,7 @@ impl Step<'_> {
         let (strange, dead): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|process| there.contains(process));
         let held = running.is_held();
         if !held {
-            running.spared.extend(strange.iter().map(|process| (*process, STRANGE.to_owned())));
+            running.spared.extend(strange.iter().map(|process| (*process, STRANGE.into())));
         }
         running.died.extend(dead.into_iter().map(|process| (process, now)));
         if running.action.kind == ActionKind::Terminate && !running.by_person() {

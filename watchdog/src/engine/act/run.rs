@@ -5,7 +5,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::running::{Dealt, Plan, Running, Stage};
-use super::{Action, Answer, Blow, Decided, Grounds, NOT_PERMITTED, Struck, Wave};
+use super::{Action, Answer, Blow, Decided, Grounds, SpareReason, Struck, Wave};
 use crate::api::{ActionKind, ActionState};
 use crate::engine::Step;
 use crate::engine::effect::{Effect, Happening, JournalEntry};
@@ -131,9 +131,7 @@ impl Step<'_> {
         if blow == Blow::Kill && !running.action.urgent {
             let untold = running.living().filter(|process| !running.dealt.contains_key(process));
             let untold: Vec<ProcessId> = untold.collect();
-            running
-                .spared
-                .extend(untold.into_iter().map(|process| (process, "it was not told to end before".to_owned())));
+            running.spared.extend(untold.into_iter().map(|process| (process, "it was not told to end before".into())));
         }
         running.stage = stage;
         let targets: Vec<ProcessId> = running.living().filter(|process| !running.was_dealt(*process, blow)).collect();
@@ -168,13 +166,14 @@ impl Step<'_> {
         if running.action.kind == ActionKind::Throttle {
             return;
         }
-        let spared: Vec<(ProcessId, String)> = running
+        let spared: Vec<(ProcessId, SpareReason)> = running
             .living()
             .filter(|process| self.engine.table.alive(*process).is_some())
             .filter_map(|process| {
                 let stopped = || freezes.then(|| self.engine.stopped(process)).flatten();
                 let out_of_reach = running.out_of_reach(self.engine, process);
-                Some((process, out_of_reach.or_else(|| self.engine.spare(process, grounds)).or_else(stopped)?))
+                let rule = || self.engine.spare(process, grounds).or_else(stopped).map(SpareReason::Rule);
+                Some((process, out_of_reach.or_else(rule)?))
             })
             .collect();
         let gone: Vec<ProcessId> =
@@ -194,8 +193,8 @@ impl Step<'_> {
         for (process, answer) in answers {
             match answer {
                 Answer::Gone => missed.push(process),
-                Answer::Refused(why) if why.starts_with(NOT_PERMITTED) => {
-                    running.spared.insert(process, why);
+                Answer::NotPermitted(why) => {
+                    running.spared.insert(process, SpareReason::NotPermitted(why));
                     continue;
                 }
                 Answer::Sent | Answer::SentToCgroup | Answer::Refused(_) => {}
@@ -251,7 +250,7 @@ impl Step<'_> {
         if running.dealt.is_empty() {
             let because = match running.spared.values().next() {
                 _ if running.targets().next().is_some() => "they ended by themselves".to_owned(),
-                Some(because) => because.clone(),
+                Some(because) => because.to_string(),
                 None => "nobody is left".to_owned(),
             };
             self.finish(id, ActionState::CalledOff, format!("called off: {because}"));
@@ -369,7 +368,7 @@ impl Step<'_> {
         let spared: Vec<ProcessId> =
             running.living().filter(|target| around(*target).any(|process| unseen.contains(&process))).collect();
         let because = "it could not be looked at in time, or what it runs below could not";
-        running.spared.extend(spared.into_iter().map(|process| (process, because.to_owned())));
+        running.spared.extend(spared.into_iter().map(|process| (process, because.into())));
     }
 
     /// Nothing more is done: the receipt.

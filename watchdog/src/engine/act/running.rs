@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::ask::ANOTHERS;
 use super::choose::Chosen;
-use super::{Action, Answer, Blow, Decided, Grounds, Target};
+use super::{Action, Answer, Blow, Decided, Grounds, SpareReason, Target};
 use crate::api::{ActionKind, ActionState, FindingKind};
 use crate::engine::Engine;
 use crate::engine::id::{BootTime, Bytes, FindingId, ProcessId, SessionId, Uid};
@@ -45,7 +44,7 @@ pub(super) struct Dealt {
 impl Dealt {
     pub(super) fn refused(&self) -> Option<&str> {
         match &self.answer {
-            Answer::Refused(why) => Some(why),
+            Answer::Refused(why) | Answer::NotPermitted(why) => Some(why),
             Answer::Sent | Answer::SentToCgroup | Answer::Gone => None,
         }
     }
@@ -62,7 +61,7 @@ pub(super) struct Running {
     pub(super) dealt: BTreeMap<ProcessId, Vec<Dealt>>,
     pub(super) died: BTreeMap<ProcessId, BootTime>,
     /// Who is left alone after all, and why.
-    pub(super) spared: BTreeMap<ProcessId, String>,
+    pub(super) spared: BTreeMap<ProcessId, SpareReason>,
     /// Waves to which the answer is still to come.
     pub(super) unanswered: u32,
     pub(super) rounds: u32,
@@ -129,11 +128,11 @@ impl Running {
     }
 
     /// Why the power of this action does not reach a process; `None` when it does. The process may have changed its user.
-    pub(super) fn out_of_reach(&self, engine: &Engine, process: ProcessId) -> Option<String> {
+    pub(super) fn out_of_reach(&self, engine: &Engine, process: ProcessId) -> Option<SpareReason> {
         let known = engine.table.get(process)?;
         match (self.action.by, known.user_ids) {
-            (_, Some(ids)) => self.action.authority().refusal(process.pid, ids),
-            (Decided::Person(uid), None) => (!engine.is_of(process, uid)).then(|| ANOTHERS.to_owned()),
+            (_, Some(ids)) => self.action.authority().refusal(process.pid, ids).map(SpareReason::NotPermitted),
+            (Decided::Person(uid), None) => (!engine.is_of(process, uid)).then_some(SpareReason::OtherUser),
             (Decided::Policy | Decided::Emergency, None) => None,
         }
     }
@@ -150,7 +149,8 @@ impl Running {
 
     /// Whether this was dealt to the process, as far as anybody knows.
     pub(super) fn was_dealt(&self, process: ProcessId, blow: Blow) -> bool {
-        let done = |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_));
+        let done =
+            |dealt: &Dealt| dealt.blow == blow && !matches!(dealt.answer, Answer::Refused(_) | Answer::NotPermitted(_));
         self.dealt.get(&process).is_some_and(|all| all.iter().any(done))
     }
 

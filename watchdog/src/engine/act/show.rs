@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::ask::ANOTHERS;
 use super::running::{Plan, Running, Stage};
-use super::{Answer, Blow, Decided, NOT_PERMITTED, Target};
+use super::{Answer, Blow, Decided, SpareReason, Target};
 use crate::api::{ActionKind, ActionState, ActionTarget, Actions, DecidedBy, Receipt, Sent, Spared};
 use crate::engine::Engine;
 use crate::engine::id::{ActionId, BootTime, ProcessId, SessionId, Uid};
@@ -89,7 +88,7 @@ impl Engine {
             available_before_bytes: self.close_watch.host.available.0,
             available_after_bytes: None,
             targets: plan.chosen.targets.iter().map(|target| shown_target(target, None, naming)).collect(),
-            spared: self.shown_spared(plan.chosen.spared.iter().map(|(id, because)| (*id, because.as_str()))),
+            spared: self.shown_spared(plan.chosen.spared.iter().map(|(id, because)| (*id, because))),
             result: String::new(),
         }
     }
@@ -135,22 +134,26 @@ impl Engine {
             available_before_bytes: action.available.0,
             available_after_bytes: running.available_after.map(|bytes| bytes.0),
             targets: told().map(|target| shown_target(target, Some(running), naming)).collect(),
-            spared: self.shown_spared(running.spared.iter().map(|(id, because)| (*id, because.as_str()))),
+            spared: self.shown_spared(running.spared.iter().map(|(id, because)| (*id, because))),
             result: running.result.clone(),
         }
     }
 
     /// Processes that are left alone.
     #[must_use]
-    pub(super) fn shown_spared<'a>(&self, spared: impl Iterator<Item = (ProcessId, &'a str)>) -> Vec<Spared> {
+    pub(super) fn shown_spared<'a>(&self, spared: impl Iterator<Item = (ProcessId, &'a SpareReason)>) -> Vec<Spared> {
         spared
             .map(|(id, because)| Spared {
                 pid: id.pid.0,
                 start_time: id.start_time.0,
                 // What another user runs is not the asker's to know.
-                name: self.table.get(id).filter(|_| because != ANOTHERS).map_or_else(String::new, Process::label),
-                because: because.to_owned(),
-                not_permitted: because == ANOTHERS || because.starts_with(NOT_PERMITTED),
+                name: self
+                    .table
+                    .get(id)
+                    .filter(|_| *because != SpareReason::OtherUser)
+                    .map_or_else(String::new, Process::label),
+                because: because.to_string(),
+                not_permitted: !matches!(because, SpareReason::Rule(_)),
             })
             .collect()
     }
@@ -176,7 +179,7 @@ fn shown_target(target: &Target, running: Option<&Running>, naming: &Naming<'_>)
                 answer: match &dealt.answer {
                     Answer::Sent | Answer::SentToCgroup => "sent".to_owned(),
                     Answer::Gone => "gone".to_owned(),
-                    Answer::Refused(why) => why.clone(),
+                    Answer::Refused(why) | Answer::NotPermitted(why) => why.clone(),
                 },
             })
             .collect(),

@@ -4,6 +4,7 @@
 //! itself; `identity.rs` says which programs are the same; `redact.rs` takes out of an image what none of them asks for.
 //! The names that rules know stand in `table.rs`, those of interpreters in `program.rs`.
 
+mod genuine;
 mod identity;
 mod program;
 mod redact;
@@ -12,13 +13,14 @@ mod table;
 mod words;
 mod wrapped;
 
+pub use genuine::{bears_name, can_be_agent_daemon, can_be_build_server, can_be_editor_server, can_be_user_daemon};
 pub use identity::{Identity, identity, shell_command};
 pub(crate) use program::{AGENT_RUNTIMES, Program, Runtime};
 pub use redact::Redactor;
 pub use roles::{
-    agent_daemon, bears_name, browser_daemon, build_server, container_client, editor_server, ends_by_itself,
-    forks_multiplexer, holds_containers, lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser,
-    serves, starts_container, user_daemon,
+    agent_daemon, browser_daemon, build_server, container_client, editor_server, ends_by_itself, forks_multiplexer,
+    holds_containers, lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser, serves,
+    starts_container, user_daemon,
 };
 
 use self::program::base_name;

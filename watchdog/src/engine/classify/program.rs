@@ -287,7 +287,7 @@ impl<'a> Program<'a> {
 
 /// The command that an executed file stands for, where its installer gave the file another name:
 /// `claude/versions/2.1.224`, `codex-x86_64-unknown-linux-musl`, `.claude-wrapped`.
-fn command_name(path: &str) -> &str {
+pub(super) fn command_name(path: &str) -> &str {
     let file = base_name(path);
     let is_version = file.contains('.') && file.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if is_version && let Some(of) = path.strip_suffix(file).and_then(|above| above.strip_suffix("/versions/")) {

@@ -38,12 +38,10 @@ pub fn agent_daemon(image: &Image) -> bool {
 pub fn build_server(image: &Image, comm: &str) -> Option<&'static str> {
     let program = Program::of(image);
     let (name, first) = (program.name(), program.arg(0));
-    let titled = table::BUILD_SERVER_TITLES
-        .iter()
-        .find(|(title, _, programs)| {
+    let titled = title(&program, comm)
+        .filter(|(.., programs)| {
             let runs = |known: &&str| base_name(program.path).starts_with(known);
-            (comm.starts_with(title) || program.argv0.starts_with(title))
-                && (image.path.is_empty() || programs.iter().any(runs))
+            image.path.is_empty() || programs.iter().any(runs)
         })
         .map(|(_, what, _)| *what);
     let named = table::BUILD_SERVERS.iter().find(|(known, _)| *known == name);
@@ -63,6 +61,16 @@ pub fn build_server(image: &Image, comm: &str) -> Option<&'static str> {
     })
 }
 
+/// The programs that write the title of a build server which this process bears.
+pub(super) fn title_of_build_server(program: &Program<'_>, comm: &str) -> Option<&'static [&'static str]> {
+    title(program, comm).map(|(.., programs)| *programs)
+}
+
+fn title(program: &Program<'_>, comm: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
+    let mut titles = table::BUILD_SERVER_TITLES.iter();
+    titles.find(|(title, ..)| comm.starts_with(title) || program.argv0.starts_with(title))
+}
+
 /// `/nodemode:1`, `/nodeReuse:true`, in either case and with either dash.
 pub(super) fn is_node_of_msbuild(argument: &str) -> bool {
     let switch = argument.trim_start_matches(['/', '-']).to_ascii_lowercase();
@@ -75,8 +83,10 @@ pub fn multiplexer(image: &Image, comm: &str) -> Option<&'static str> {
     // tmux's server is a fork of the first client: its arguments are that client's, and only comm tells.
     let program = Program::of(image);
     let is = |name: &str| image.path.is_empty() || base_name(&image.path).contains(name);
-    if (comm == "tmux: server" && is("tmux")) || (comm == "tmate: server" && is("tmate")) {
-        return Some("tmux");
+    if let Some(name) =
+        ["tmux", "tmate"].into_iter().find(|name| comm.strip_suffix(": server") == Some(name) && is(name))
+    {
+        return Some(name);
     }
     let by_name = |name: &str| table::MULTIPLEXERS.iter().find(|(known, _)| *known == name).map(|&(_, what)| what);
     let titled = by_name(base_name(program.argv0)).filter(|what| is(what));
@@ -92,22 +102,6 @@ pub fn multiplexer(image: &Image, comm: &str) -> Option<&'static str> {
 #[must_use]
 pub fn forks_multiplexer(image: &Image) -> bool {
     Program::of(image).name() == "screen"
-}
-
-/// Whether an executable at this path, without symbolic links, is what an image of a native program says by its name:
-/// `/usr/bin/screen-4.9.1` is screen, `.tmux-wrapped` is tmux, and `git` is `git-credential-cache--daemon`.
-#[must_use]
-pub fn bears_name(image: &Image, executable: &str) -> bool {
-    let file = base_name(executable).to_ascii_lowercase();
-    let names = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        !name.is_empty() && (file.contains(&name) || name.starts_with(&format!("{file}-")))
-    };
-    let program = Program::of(image);
-    match program.script {
-        Some(_) => false,
-        None => names(base_name(program.path)) || names(program.name()),
-    }
 }
 
 /// A daemon of the user's session or editor that an agent's commands happened to start.
@@ -359,16 +353,6 @@ mod tests {
     #[case::own_server("/usr/bin/node", &["node", "server.js"], false)]
     fn editor_servers_are_known(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
         assert_eq!(editor_server(&image(path, argv)), expected);
-    }
-
-    #[rstest]
-    #[case::same("/usr/bin/ssh-agent", "/usr/bin/ssh-agent", true)]
-    #[case::version("/usr/bin/screen", "/usr/bin/screen-4.9.1", true)]
-    #[case::wrapped("/nix/store/x/bin/tmux", "/nix/store/x/bin/.tmux-wrapped", true)]
-    #[case::one_of_many("/usr/lib/git-core/git-credential-cache--daemon", "/usr/lib/git-core/git", true)]
-    #[case::link_to_an_interpreter("/home/u/ssh-agent", "/usr/bin/python3.13", false)]
-    fn executable_bears_the_name(#[case] path: &str, #[case] executable: &str, #[case] expected: bool) {
-        assert_eq!(bears_name(&image(path, &[path]), executable), expected);
     }
 
     #[rstest]

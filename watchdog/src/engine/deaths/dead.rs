@@ -43,6 +43,8 @@ pub(super) struct Dead {
     pub(super) limits: Option<Box<Limits>>,
     pub(super) signals: Vec<Note>,
     pub(super) host: HostMemory,
+    /// Its exit was recorded by the kernel programs and read by a later daemon.
+    pub(super) while_no_daemon_ran: bool,
     /// The number of the OOM killer's choice of it.
     pub(super) oom: Option<u64>,
 }
@@ -76,6 +78,7 @@ impl Dead {
             limits: process.limits.take(),
             signals: process.signals.clone(),
             host,
+            while_no_daemon_ran: false,
             oom: None,
         }
     }
@@ -108,6 +111,7 @@ impl Dead {
             limits: None,
             signals: Vec::new(),
             host,
+            while_no_daemon_ran: false,
             oom: None,
         }
     }

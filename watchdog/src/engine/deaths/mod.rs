@@ -136,6 +136,7 @@ impl Step<'_> {
         let profile = self.engine.sessions.get(known.session).map(|session| session.profile.clone());
         let mut dead = Dead::of(known, profile, at, now, host);
         let of_it = |choice: &&Choice| choice.process == Some(process) && at.since(choice.at) <= DIES_WITHIN;
+        dead.while_no_daemon_ran = self.engine.remembered.exit(process).is_some();
         dead.oom = self.engine.deaths.choices.iter().rev().find(of_it).map(|choice| choice.number);
         self.engine.deaths.bury(dead);
     }
@@ -197,6 +198,7 @@ impl Engine {
             age_seconds: dead.age().map(|age| age.as_secs_f64()),
             exit_code: dead.status.and_then(ExitStatus::code),
             signal: dead.status.and_then(ExitStatus::signal),
+            while_no_daemon_ran: dead.while_no_daemon_ran,
             cause: if child.is_some() { Cause::PassedOn } else { judged.cause },
             summary: String::new(),
             sender: judged.signal.map(|note| self.sender(note, dead)),

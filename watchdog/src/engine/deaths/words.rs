@@ -29,7 +29,8 @@ pub(super) fn paragraph(facts: &DeathFacts) -> String {
 
 /// Who, and why, in one sentence.
 pub(super) fn headline(facts: &DeathFacts) -> String {
-    format!("{} {}.", subject(facts), ending(facts))
+    let absence = if facts.while_no_daemon_ran { " It died while no daemon ran." } else { "" };
+    format!("{} {}.{absence}", subject(facts), ending(facts))
 }
 
 fn subject(facts: &DeathFacts) -> String {

@@ -4,6 +4,7 @@ use serde_json::{Map, json};
 
 use crate::api::{FindingKind, Severity};
 use crate::config::Ungated;
+use crate::engine::act::Authority;
 use crate::engine::effect::Effect;
 use crate::engine::finding::{Key, Observation, Proposal};
 use crate::engine::id::{ProcessId, SessionId};
@@ -68,7 +69,8 @@ impl Step<'_> {
         let Some(known) = session.filter(|session| session.root == process) else { return };
         let adopted = engine.table.get(process).is_some_and(|known| known.adopted);
         if known.granted.is_none() && !adopted && engine.ungated_policy(&known.profile) == Ungated::Deny {
-            self.effect(Effect::EndUngated(process));
+            let authority = Authority::Session(known.uid);
+            self.effect(Effect::EndUngated(process, authority));
         }
     }
 }

@@ -74,6 +74,11 @@ fn missed_agent_exit_makes_orphans() {
     });
     let died = died.expect("the death is told");
     assert_eq!((died.at, died.facts.signal, died.facts.memory.peak_bytes), (died_at, Some(11), 9 << 20));
+    assert!(
+        died.facts.while_no_daemon_ran && died.facts.summary.contains("while no daemon ran"),
+        "{}",
+        died.facts.summary
+    );
 }
 
 #[test]

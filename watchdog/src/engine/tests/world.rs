@@ -59,7 +59,7 @@ pub(super) struct World {
     /// Where the answers of the hand that acts wait, if it is slow.
     pub(super) slow_hand: Option<Vec<Input>>,
     /// Why nothing can be dealt to anybody.
-    pub(super) refusal: Option<String>,
+    pub(super) refusal: Option<Answer>,
     /// Who ignores SIGTERM.
     pub(super) stubborn: HashSet<ProcessId>,
 }
@@ -291,7 +291,7 @@ impl World {
     fn strike(&mut self, wave: &Wave) -> Input {
         let mut answers = Vec::new();
         if let Some(why) = &self.refusal {
-            let answers = wave.targets.iter().map(|process| (*process, Answer::Refused(why.clone()))).collect();
+            let answers = wave.targets.iter().map(|process| (*process, why.clone())).collect();
             return Input::Struck(Struck { action: wave.action, blow: wave.blow, at: self.now, answers });
         }
         for process in &wave.targets {

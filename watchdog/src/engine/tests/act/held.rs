@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::{Reaction, Reactions, Size};
+use crate::engine::act::Answer;
 use crate::engine::effect::Effect;
 use crate::engine::gate::Confinement;
 
@@ -81,7 +82,7 @@ fn who_somebody_else_has_stopped_is_not_tried_again_and_again() {
 #[test]
 fn what_is_refused_is_tried_again_after_a_while_and_not_at_every_tick() {
     let mut world = limiting(Reaction::Throttle);
-    world.refusal = Some("the cgroup has no memory.high".to_owned());
+    world.refusal = Some(Answer::Refused("the cgroup has no memory.high".to_owned()));
     hog(&mut world);
     world.wait(2 * MINUTE);
     assert_eq!(receipts(&world).len(), 1);
@@ -96,7 +97,7 @@ fn who_could_not_be_struck_is_struck_when_that_is_possible_again() {
     let mut world = acting(|_| {});
     let agent = world.claude();
     let chain = server(&mut world, agent);
-    world.refusal = Some("it could not be written down: no space".to_owned());
+    world.refusal = Some(Answer::Refused("it could not be written down: no space".to_owned()));
     world.kill(agent);
     world.wait(MINUTE);
     assert_eq!(receipt(&world).state, ActionState::Incomplete);
@@ -139,7 +140,7 @@ fn who_could_not_be_let_go_is_when_that_is_possible_again() {
     for by_person in [true, false] {
         let mut world = limiting(Reaction::Freeze);
         let (agent, hog) = hog(&mut world);
-        world.refusal = Some("too many open files".to_owned());
+        world.refusal = Some(Answer::Refused("too many open files".to_owned()));
         if by_person {
             let session = Subject::Session(world.session(agent).id);
             ask(&mut world, USER, What::Thaw(vec![session])).unwrap();

@@ -88,7 +88,7 @@ fn a_dry_run_names_the_same_and_does_nothing() {
     assert!([node, sh, npm].iter().all(|process| targets.contains(process)), "{plans:#?}");
     let spared = &plans[0].chosen.spared;
     assert!(
-        spared.iter().any(|(process, because)| *process == kept && because.contains("meant to stay")),
+        spared.iter().any(|(process, because)| *process == kept && because.to_string().contains("meant to stay")),
         "{spared:?}"
     );
     let shown = world.engine.shown_plan(world.now, &plans[0], USER, &naming());

@@ -1,7 +1,7 @@
 //! Whose processes a person and policy reach, when processes change their user.
 
 use super::*;
-use crate::engine::act::UserIds;
+use crate::engine::act::{Answer, UserIds};
 
 fn ids(uid: Uid) -> UserIds {
     UserIds { real: uid, effective: uid, saved: uid }
@@ -61,10 +61,22 @@ fn process_that_became_the_users_ends() {
 }
 
 #[test]
+fn sessions_of_others_are_not_read() {
+    let mut world = reporting();
+    let (agent, helper, session) = agent_and_helper(&mut world);
+    let read = |what| world.engine.of_other_users(&Ask { uid: Uid(4_000), what, expect: None });
+
+    assert!(read(What::End(session)).is_empty());
+    assert!(read(What::EndKept(Subject::Session(session.0))).is_empty());
+    assert!(read(What::Reap(vec![Subject::Pid(helper.pid.0), Subject::Session(session.0)])).is_empty());
+    assert_eq!(read(What::EndKept(Subject::Pid(agent.pid.0))), [agent], "nothing below it");
+}
+
+#[test]
 fn kernel_refusal_at_the_signal_is_told() {
     let mut world = reporting();
     let (agent, _, session) = agent_and_helper(&mut world);
-    world.refusal = Some(format!("not permitted: process {} runs as root", agent.pid));
+    world.refusal = Some(Answer::NotPermitted(format!("not permitted: process {} runs as root", agent.pid)));
 
     ask(&mut world, USER, What::End(session)).unwrap();
     world.wait(SECOND);

@@ -50,6 +50,34 @@ fn forged_daemon_is_in_doubt(#[case] path: &str, #[case] comm: &str, #[case] fil
 }
 
 #[rstest]
+#[case::sccache_argv(&["sccache"], "/usr/bin/python3.13", ProcessState::Orphaned)]
+#[case::sccache_link(&["/home/u/sccache"], "/home/u/leak", ProcessState::Orphaned)]
+#[case::sccache_of_user(&["/home/u/sccache"], "/home/u/.cargo/bin/sccache", ProcessState::Kept)]
+#[case::script_named_buck2d(&["/usr/bin/python3", "/home/u/buck2d"], "/usr/bin/python3.13", ProcessState::Orphaned)]
+#[case::editor(&["/usr/bin/node", "/home/u/server-main.js"], "/usr/bin/node", ProcessState::Orphaned)]
+#[case::agent_daemon(&["claude", "daemon", "run"], "/usr/bin/python3.13", ProcessState::Orphaned)]
+#[case::title_of_tmux(&["python3"], "/usr/bin/python3.13", ProcessState::Orphaned)]
+fn service_is_confirmed_by_its_executable(#[case] argv: &[&str], #[case] file: &str, #[case] expected: ProcessState) {
+    for path in [argv[0], ""] {
+        let mut world = World::new();
+        let agent = claude(&mut world);
+        let helper = world.fork(agent);
+        world.slow_proc = true;
+        world.exec(helper, path, argv);
+        let comm = if argv == ["python3"] { "tmux: server" } else { "x" };
+        world.shows(helper, |seen| (seen.comm, seen.executable) = (comm.to_owned(), executes(file, true)));
+        assert_ne!(world.row(helper).state, ProcessState::Kept, "its executable has not been read yet");
+        world.slow_proc = false;
+        world.kill(agent);
+        world.wait(Duration::from_secs(60));
+        assert_eq!(world.row(helper).state, expected);
+        if expected == ProcessState::Orphaned && argv != ["python3"] {
+            assert_eq!(proposal(&world), "report");
+        }
+    }
+}
+
+#[rstest]
 #[case::tmux("/home/u/grow", "tmux: server")]
 #[case::bazel("/home/u/grow", "bazel(project)")]
 #[case::spring("/usr/bin/node", "spring server")]

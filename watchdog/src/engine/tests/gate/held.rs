@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::FindingKind;
+use crate::engine::act::Authority;
 use crate::engine::gate::{Bounds, Confinement};
 use crate::engine::id::SessionId;
 
@@ -14,6 +15,11 @@ fn confined() -> (World, ProcessId, SessionId) {
     let confinement = Confinement { cgroup: Some("/agent".into()), problem: None };
     world.tell(Input::Confined(session, confinement));
     (world, agent, session)
+}
+
+/// The process is ended, with whichever power.
+fn ends(world: &World, process: ProcessId) -> bool {
+    world.effects.iter().any(|effect| matches!(effect, Effect::EndUngated(ended, _) if *ended == process))
 }
 
 /// The cgroup is looked into, twice.
@@ -134,20 +140,20 @@ fn what_is_denied_is_ended_once_it_executes_and_never_what_ran_before() {
     let before = world.unseen(SHELL, "/usr/bin/claude");
     let scan = world.scan(false);
     world.tell(scan);
-    assert!(!world.effects.contains(&Effect::EndUngated(before)));
+    assert!(!ends(&world, before));
     let agent = world.agent_with("/usr/bin/node", &["node", "/x/node_modules/@openai/codex/bin/codex.js"]);
-    assert!(world.effects.contains(&Effect::EndUngated(agent)));
+    assert!(world.effects.contains(&Effect::EndUngated(agent, Authority::Session(USER))));
     let granted = start(&mut world);
     run(&mut world, granted);
     let inner = world.spawn(granted, &["/usr/bin/codex"]);
-    assert!(![granted, inner].iter().any(|process| world.effects.contains(&Effect::EndUngated(*process))));
+    assert!(![granted, inner].iter().any(|process| ends(&world, *process)));
 }
 
 #[test]
 fn a_profile_may_be_exempt() {
     let mut world = roomy("[gate]\nungated = \"deny\"\n[[profile]]\nname = \"codex\"\nungated = \"allow\"\n");
     let agent = world.agent("/usr/bin/codex");
-    assert!(!world.effects.contains(&Effect::EndUngated(agent)));
+    assert!(!ends(&world, agent));
     assert!(world.all(FindingKind::Ungated).is_empty());
 }
 
