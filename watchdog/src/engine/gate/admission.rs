@@ -182,7 +182,7 @@ impl Step<'_> {
             let counts = |recent: &&Recent| {
                 self.now.since(recent.lease.granted) < rate.period
                     && profile.is_none_or(|profile| {
-                        recent.lease.profile == profile || recent.matched.as_deref() == Some(profile)
+                        recent.lease.profile == profile || recent.matched.iter().any(|matched| matched == profile)
                     })
             };
             let recent: Vec<BootTime> =

@@ -337,15 +337,14 @@ pub(super) struct Gate {
 #[derive(Clone, Debug)]
 struct Recent {
     lease: Lease,
-    matched: Option<String>,
+    matched: Vec<String>,
 }
 
 /// A lease, and what has become of what it promised.
 #[derive(Debug)]
 struct Held {
     lease: Lease,
-    /// The profile that recognises the command, where another was named.
-    matched: Option<String>,
+    matched: Vec<String>,
     /// `None` until the table has the process.
     session: Option<SessionId>,
     /// The most that its session held when the host's memory was last read.
