@@ -182,6 +182,12 @@ pub enum GateRecord {
         since: BootTime,
         /// Launches that have passed it.
         passed: u32,
+        /// How often others were held back before; an older version did not count that.
+        #[serde(default)]
+        round: u32,
+        /// Launches that have passed a head since it last began to.
+        #[serde(default)]
+        passed_in_round: u32,
         /// The cgroup whose memory it waits for; `None` for the host's.
         cgroup: Option<String>,
     },

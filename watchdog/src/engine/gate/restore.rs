@@ -25,9 +25,9 @@ impl Step<'_> {
                 GateRecord::Left(process) => {
                     gate.line.of(process).map(|number| gate.line.remove(number));
                 }
-                GateRecord::HeldBack { head, since, passed, cgroup } => {
+                GateRecord::HeldBack { head, since, passed, round, passed_in_round, cgroup } => {
                     let pool = cgroup.map_or(Pool::Host, Pool::Cgroup);
-                    gate.heads.insert(pool, Backfill { head, since, passed });
+                    gate.heads.insert(pool, Backfill { head, since, passed, round, passed_in_round, left: None });
                 }
                 GateRecord::Matched { root, profile } => {
                     let recent = gate.recent.iter_mut().rev().find(|recent| recent.lease.process == root);
