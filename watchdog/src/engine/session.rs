@@ -16,8 +16,8 @@ pub(super) struct Session {
     /// The agent, or the launcher in front of it.
     pub(super) root: ProcessId,
     pub(super) profile: String,
-    /// The profile that recognises the command, where another was named at the launch: its limits hold too.
-    pub(super) matched: Option<String>,
+    /// The profiles that recognise its commands, where another was named at the launch: their limits hold too.
+    pub(super) matched: Vec<String>,
     /// The session in which this agent was started.
     pub(super) parent: Option<SessionId>,
     pub(super) uid: Uid,
@@ -81,7 +81,7 @@ impl Sessions {
                 id,
                 root,
                 profile,
-                matched: None,
+                matched: Vec::new(),
                 parent,
                 uid,
                 granted: None,

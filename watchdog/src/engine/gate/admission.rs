@@ -85,14 +85,13 @@ impl Step<'_> {
                     place.session = Some(known.session);
                 }
                 granted = true;
-                let head_blocks_for = self.engine.config.gate.head_blocks_for;
                 for (pool, ahead) in &passing {
                     let passes = match pool {
                         Pool::Host => true,
                         Pool::Cgroup(path) => cgroups.contains(path),
                     };
-                    if passes && self.passes_head(pool) {
-                        let behind = behind_head(ahead, head_blocks_for);
+                    if passes && let Some(blocks) = self.passes_head(pool, &places) {
+                        let behind = behind_head(ahead, blocks);
                         match pool {
                             Pool::Host => drop(shut.get_or_insert(behind)),
                             Pool::Cgroup(path) => drop(full.insert(path.clone(), behind)),
@@ -182,7 +181,7 @@ impl Step<'_> {
             let counts = |recent: &&Recent| {
                 self.now.since(recent.lease.granted) < rate.period
                     && profile.is_none_or(|profile| {
-                        recent.lease.profile == profile || recent.matched.as_deref() == Some(profile)
+                        recent.lease.profile == profile || recent.matched.iter().any(|matched| matched == profile)
                     })
             };
             let recent: Vec<BootTime> =
@@ -231,15 +230,23 @@ impl Step<'_> {
             ));
         };
         if needed <= memory.free() {
-            return self.over_share(waiter, needed, memory.free(), places).map(|obstacle| (obstacle, Reach::Own));
+            let obstacle = self.over_share(waiter, needed, memory.free(), places)?;
+            // Without its user's promises it would need more free memory all the same: it waits for memory as others do.
+            let alone = self.exceeds_share(waiter.launch.uid, needed, memory.free(), places);
+            return Some((obstacle, if alone { Reach::Pool(Pool::Host) } else { Reach::Own }));
         }
         let swap = match memory.swap {
             Bytes(0) => String::new(),
             swap => format!(" ({} of it swap)", units::size(swap.0)),
         };
+        let most = self.engine.free_without_sessions(&memory);
+        let share = match self.exceeds_share(waiter.launch.uid, needed, most, places) {
+            true => "; it is also more than the share of one user, which is 90% of what can be promised",
+            false => "",
+        };
         let detail = format!(
             "{} needed, {} free: {} available{swap}, less {} kept in reserve and {} promised to sessions that have just \
-             started",
+             started{share}",
             units::size(needed.0),
             units::size(memory.free().0),
             units::size(memory.available.0),
@@ -414,6 +421,11 @@ impl Engine {
             reserve: gate.reserve.on_host(host.total),
             promised: self.gate.promised(now, gate.hold),
         })
+    }
+
+    /// What would be free for launches if all sessions ended.
+    pub(super) fn free_without_sessions(&self, memory: &Memory) -> Bytes {
+        Bytes((memory.available + self.gate.held).0.saturating_sub(memory.reserve.0))
     }
 
     /// What a launch is expected to take: as it says itself, else as past sessions did, else as configured.

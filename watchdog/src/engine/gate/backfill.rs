@@ -2,17 +2,24 @@
 //!
 //! The first launch in the order of the queue whose memory is not free is the head. It holds back all launches behind it that
 //! need the same memory for `[gate] head_blocks_for`, so that memory which sessions release is left for it. Then
-//! [`PASSES`] launches may pass it, and it holds others back again: as many as that at most come between two chances of the
-//! head. A head that needs more than all sessions together could release gains nothing from holding others back, and
-//! does so only once.
+//! [`PASSES`] launches may pass it, and it holds others back again.
 //!
-//! The phase belongs to the memory and not to the head: launches that follow each other at the head have one phase
-//! between them, or a user could hold others back for ever with many launches.
+//! Each round doubles both: a block must outlast the sessions whose memory the head needs, and how long sessions last is
+//! unknown. A round also ends once [`PASSES`] launches have passed in it and others had [`OPEN_TIMES`] the time of the block,
+//! or a head would wait for weeks where launches are few. So for each `head_blocks_for` of a block `PASSES` launches pass, or
+//! others have four fifths of the time. A block is at most `head_blocks_for` longer than all blocks before it together, and
+//! at most [`LONGEST_BLOCK`]. A head that needs more than all sessions together could release, or more than the share of its
+//! user, gains nothing from holding others back, and does so only once.
+//!
+//! The phase belongs to the memory and not to the head: launches that follow each other at the head share one phase.
+//! Otherwise a user could hold others back for ever with many launches, or by withdrawing a launch and queueing it again.
+//! The phase ends with the grant of the head, or when no head has waited for `head_blocks_for`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
+use super::admission::Place;
 use super::line::Waiter;
 use super::{Gate, GateRecord, Obstacle};
 use crate::api::RefusalReason;
@@ -21,8 +28,12 @@ use crate::engine::id::{BootTime, ProcessId};
 use crate::engine::{Engine, Step};
 use crate::units;
 
-/// As many launches pass the head before it holds others back again.
-pub(super) const PASSES: u32 = 16;
+/// Launches that pass the head before it holds others back for the second time; each further round doubles them.
+const PASSES: u32 = 16;
+/// So many times as long as a block others may pass, if fewer than the round allows do.
+const OPEN_TIMES: u32 = 4;
+/// Blocks grow up to this length.
+const LONGEST_BLOCK: Duration = Duration::from_secs(86_400);
 
 /// Memory that launches compete for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +52,12 @@ pub(super) struct Backfill {
     pub(super) since: BootTime,
     /// Launches that have passed it.
     pub(super) passed: u32,
+    /// How often others were held back before.
+    pub(super) round: u32,
+    /// Launches that have passed a head in this round.
+    pub(super) passed_in_round: u32,
+    /// When the head left the queue, while no other has taken its place.
+    pub(super) left: Option<BootTime>,
 }
 
 /// The heads by pool.
@@ -49,7 +66,24 @@ pub(super) type Heads = BTreeMap<Pool, Backfill>;
 impl Backfill {
     /// For how much longer others are held back; `None` when they may pass.
     pub(super) fn blocks(&self, now: BootTime, head_blocks_for: Duration) -> Option<Duration> {
-        Some(self.since.plus(head_blocks_for).since(now)).filter(|left| !left.is_zero())
+        Some(self.since.plus(self.block(head_blocks_for)).since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// How long others are held back in this round.
+    fn block(&self, head_blocks_for: Duration) -> Duration {
+        head_blocks_for.saturating_mul(self.factor()).min(LONGEST_BLOCK)
+    }
+
+    /// Whether others had their share of this round.
+    fn round_is_over(&self, now: BootTime, head_blocks_for: Duration) -> bool {
+        let block = self.block(head_blocks_for);
+        let had_time = now.since(self.since.plus(block)) >= block.saturating_mul(OPEN_TIMES);
+        let passes = if had_time { PASSES } else { PASSES.saturating_mul(self.factor()) };
+        self.passed_in_round >= passes
+    }
+
+    fn factor(&self) -> u32 {
+        2_u32.saturating_pow(self.round)
     }
 }
 
@@ -57,15 +91,20 @@ impl Step<'_> {
     /// A launch is the head of those that wait for this memory. For how much longer it holds others back.
     pub(super) fn is_head(&mut self, pool: Pool, process: ProcessId) -> Option<Duration> {
         let head_blocks_for = self.engine.config.gate.head_blocks_for;
-        let fresh = Backfill { head: process, since: self.now, passed: 0 };
-        let known = match self.engine.gate.heads.entry(pool.clone()) {
+        let fresh = Backfill { head: process, since: self.now, passed: 0, round: 0, passed_in_round: 0, left: None };
+        let Gate { heads, leases, .. } = &mut self.engine.gate;
+        let known = match heads.entry(pool.clone()) {
             Entry::Vacant(vacant) => vacant.insert(fresh),
             Entry::Occupied(occupied) => {
                 let known = occupied.into_mut();
                 if known.head == process {
                     return known.blocks(self.now, head_blocks_for);
                 }
-                (known.head, known.passed) = (process, known.passed % PASSES);
+                if leases.contains_key(&known.head) {
+                    *known = fresh;
+                } else {
+                    (known.head, known.passed, known.left) = (process, 0, None);
+                }
                 known
             }
         };
@@ -74,38 +113,47 @@ impl Step<'_> {
         blocks
     }
 
-    /// A launch was granted that stands behind the head of this pool: whether the head holds others back from now on.
-    pub(super) fn passes_head(&mut self, pool: &Pool) -> bool {
-        let can_be_free = self.head_can_be_free(pool);
-        let Some(known) = self.engine.gate.heads.get_mut(pool) else { return false };
+    /// A launch was granted that stands behind the head of this pool: for how long the head holds others back from now on,
+    /// if it does.
+    pub(super) fn passes_head(&mut self, pool: &Pool, places: &[Place]) -> Option<Duration> {
+        let can_be_free = self.head_can_be_free(pool, places);
+        let head_blocks_for = self.engine.config.gate.head_blocks_for;
+        let known = self.engine.gate.heads.get_mut(pool)?;
         known.passed = known.passed.saturating_add(1);
-        let blocks = can_be_free && known.passed % PASSES == 0;
-        if blocks {
-            known.since = self.now;
+        known.passed_in_round = known.passed_in_round.saturating_add(1);
+        if can_be_free && known.round_is_over(self.now, head_blocks_for) {
+            (known.since, known.passed_in_round) = (self.now, 0);
+            if known.block(head_blocks_for) < LONGEST_BLOCK {
+                known.round = known.round.saturating_add(1);
+            }
         }
+        let blocks = known.blocks(self.now, head_blocks_for);
         self.remember_head(pool);
-        blocks && !self.engine.config.gate.head_blocks_for.is_zero()
+        blocks
     }
 
-    /// Whether the memory that the head needs would be free if all sessions ended.
-    fn head_can_be_free(&self, pool: &Pool) -> bool {
+    /// Whether the memory that the head needs would be free, and within the share of its user, if all sessions ended.
+    fn head_can_be_free(&self, pool: &Pool, places: &[Place]) -> bool {
         let gate = &self.engine.gate;
         let waiter = gate.heads.get(pool).and_then(|known| gate.line.get(gate.line.of(known.head)?));
         let (Pool::Host, Some(waiter), Some(memory)) = (pool, waiter, self.engine.gate_memory(self.now)) else {
             return true;
         };
         let needed = self.engine.expected(&waiter.launch, &waiter.profiles);
-        needed + memory.reserve <= memory.available + gate.held
+        let most = self.engine.free_without_sessions(&memory);
+        needed <= most && !self.exceeds_share(waiter.launch.uid, needed, most, places)
     }
 
-    /// Forgets the heads that wait no longer. What was left of their time holds for the next: a launch that comes back at
-    /// once does not hold others back from the beginning.
+    /// Forgets the heads that were granted, and those that left the queue so long ago that the next head starts anew.
     pub(super) fn forget_heads(&mut self) {
         let (now, head_blocks_for) = (self.now, self.engine.config.gate.head_blocks_for);
         let Gate { heads, line, leases, .. } = &mut self.engine.gate;
         heads.retain(|_, known| {
-            let waits = line.of(known.head).is_some();
-            waits || !leases.contains_key(&known.head) && known.blocks(now, head_blocks_for).is_some()
+            if line.of(known.head).is_some() {
+                return true;
+            }
+            let left = *known.left.get_or_insert(now);
+            !leases.contains_key(&known.head) && now.since(left) < head_blocks_for
         });
     }
 
@@ -123,7 +171,8 @@ impl Backfill {
             Pool::Host => None,
             Pool::Cgroup(path) => Some(path.clone()),
         };
-        GateRecord::HeldBack { head: self.head, since: self.since, passed: self.passed, cgroup }
+        let Self { head, since, passed, round, passed_in_round, left: _ } = *self;
+        GateRecord::HeldBack { head, since, passed, round, passed_in_round, cgroup }
     }
 }
 

@@ -136,6 +136,7 @@ impl Step<'_> {
         self.forget_old_grants();
         self.engine.gate.line.forget_turns(now);
         self.look_at_rooms();
+        self.forget_heads();
         if !self.engine.gate.line.is_empty() {
             self.decide();
             self.tell_places(u64::MAX);

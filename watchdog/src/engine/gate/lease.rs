@@ -40,7 +40,7 @@ impl Step<'_> {
         let held = Held { lease: lease.clone(), matched: matched.clone(), session: None, shown: Bytes(0) };
         self.engine.gate.leases.insert(process, held);
         self.effect(Effect::Remember(GateRecord::Granted(lease.clone())));
-        if let Some(profile) = matched {
+        for profile in matched {
             self.effect(Effect::Remember(GateRecord::Matched { root: process, profile }));
         }
         match self.engine.table.alive(process).map(|known| known.session) {
@@ -100,7 +100,7 @@ impl Step<'_> {
     fn grant_session(&mut self, session: SessionId) {
         let Some((root, parent)) = self.engine.sessions.get(session).map(|new| (new.root, new.parent)) else { return };
         let held = self.engine.gate.leases.get_mut(&root);
-        let matched = held.as_ref().and_then(|held| held.matched.clone());
+        let matched = held.as_ref().map(|held| held.matched.clone()).unwrap_or_default();
         let own = held.map(|held| held.session = Some(session)).map(|()| root);
         let outer = || self.engine.sessions.get(parent?)?.granted;
         let granted = own.or_else(outer).or_else(|| self.engine.remembered.granted(root));

@@ -182,6 +182,12 @@ pub enum GateRecord {
         since: BootTime,
         /// Launches that have passed it.
         passed: u32,
+        /// How often others were held back before; an older version did not count that.
+        #[serde(default)]
+        round: u32,
+        /// Launches that have passed a head since it last began to.
+        #[serde(default)]
+        passed_in_round: u32,
         /// The cgroup whose memory it waits for; `None` for the host's.
         cgroup: Option<String>,
     },
@@ -337,15 +343,14 @@ pub(super) struct Gate {
 #[derive(Clone, Debug)]
 struct Recent {
     lease: Lease,
-    matched: Option<String>,
+    matched: Vec<String>,
 }
 
 /// A lease, and what has become of what it promised.
 #[derive(Debug)]
 struct Held {
     lease: Lease,
-    /// The profile that recognises the command, where another was named.
-    matched: Option<String>,
+    matched: Vec<String>,
     /// `None` until the table has the process.
     session: Option<SessionId>,
     /// The most that its session held when the host's memory was last read.

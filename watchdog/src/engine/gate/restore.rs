@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::backfill::{Backfill, Pool};
 use super::line::Waiter;
+use super::profiles::add_profile;
 use super::{GateRecord, Held, Launch, Lease, Recent, Restored, Withdrawal};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::{Engine, Step};
@@ -24,26 +25,26 @@ impl Step<'_> {
                 GateRecord::Left(process) => {
                     gate.line.of(process).map(|number| gate.line.remove(number));
                 }
-                GateRecord::HeldBack { head, since, passed, cgroup } => {
+                GateRecord::HeldBack { head, since, passed, round, passed_in_round, cgroup } => {
                     let pool = cgroup.map_or(Pool::Host, Pool::Cgroup);
-                    gate.heads.insert(pool, Backfill { head, since, passed });
+                    gate.heads.insert(pool, Backfill { head, since, passed, round, passed_in_round, left: None });
                 }
                 GateRecord::Matched { root, profile } => {
                     let recent = gate.recent.iter_mut().rev().find(|recent| recent.lease.process == root);
                     if let Some(recent) = recent {
-                        recent.matched = Some(profile.clone());
+                        add_profile(&mut recent.matched, profile.clone());
                     }
                     if let Some(held) = gate.leases.get_mut(&root) {
-                        held.matched = Some(profile);
+                        add_profile(&mut held.matched, profile);
                     }
                 }
                 GateRecord::Granted(lease) => {
                     gate.line.of(lease.process).map(|number| gate.line.remove(number));
                     gate.line.served(lease.uid, lease.granted);
-                    gate.recent.push_back(Recent { lease: lease.clone(), matched: None });
+                    gate.recent.push_back(Recent { lease: lease.clone(), matched: Vec::new() });
                     // Who is granted a session is no longer a member of the one it asked in.
                     self.engine.remembered.forget_place(lease.process);
-                    let held = Held { session: None, matched: None, shown: Bytes(0), lease };
+                    let held = Held { session: None, matched: Vec::new(), shown: Bytes(0), lease };
                     gate.leases.insert(held.lease.process, held);
                 }
                 GateRecord::Ended(process) => {
@@ -123,12 +124,11 @@ impl Engine {
         let gate = &self.gate;
         // Those that have ended still count for rates.
         let ended = gate.recent.iter().filter(|recent| !gate.leases.contains_key(&recent.lease.process));
-        let ended = ended.flat_map(|Recent { lease, matched }| {
-            granted(lease, matched.as_ref()).chain([GateRecord::Ended(lease.process)])
-        });
+        let ended = ended
+            .flat_map(|Recent { lease, matched }| granted(lease, matched).chain([GateRecord::Ended(lease.process)]));
         let mut held: Vec<&Held> = gate.leases.values().collect();
         held.sort_by_key(|held| (held.lease.granted, held.lease.process));
-        let held = held.into_iter().flat_map(|held| granted(&held.lease, held.matched.as_ref()));
+        let held = held.into_iter().flat_map(|held| granted(&held.lease, &held.matched));
         let heads = gate.heads.iter().map(|(pool, known)| known.record(pool));
         let waiting = gate
             .line
@@ -140,8 +140,8 @@ impl Engine {
     }
 }
 
-fn granted(lease: &Lease, matched: Option<&String>) -> impl Iterator<Item = GateRecord> {
+fn granted(lease: &Lease, matched: &[String]) -> impl Iterator<Item = GateRecord> {
     let root = lease.process;
-    let matched = matched.map(|profile| GateRecord::Matched { root, profile: profile.clone() });
+    let matched = matched.iter().map(move |profile| GateRecord::Matched { root, profile: profile.clone() });
     std::iter::once(GateRecord::Granted(lease.clone())).chain(matched)
 }

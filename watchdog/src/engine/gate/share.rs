@@ -57,19 +57,13 @@ impl Step<'_> {
         }
     }
 
-    /// A launch whose memory is free, but would leave less than its share to other users. Where the gate knows of no other
-    /// user, there is nothing to be shared.
+    /// A launch whose memory is free, but would leave less than its share to other users.
     pub(super) fn over_share(&self, waiter: &Waiter, needed: Bytes, free: Bytes, places: &[Place]) -> Option<Obstacle> {
         let (gate, uid) = (&self.engine.gate, waiter.launch.uid);
-        let shared = places.iter().any(|place| place.uid != uid) || gate.line.knows_others(uid);
-        if uid == Uid::ROOT || !shared {
-            return None;
-        }
         let hold = self.engine.config.gate.hold;
         let own = gate.leases.values().filter(|held| held.lease.uid == uid);
         let own: Bytes = own.map(|held| held.promised(self.now, hold)).sum();
-        let left = free.0.saturating_sub(needed.0);
-        ((own + needed).0 > TIMES.saturating_mul(left)).then(|| Obstacle {
+        self.exceeds_share(uid, own + needed, own + free, places).then(|| Obstacle {
             reason: RefusalReason::Memory,
             detail: format!(
                 "{} needed and {} promised to this user already: together more than the share of one user, which is 90% of \
@@ -82,5 +76,12 @@ impl Step<'_> {
             holders: Vec::new(),
             retry_after: Some(MEMORY_MOVES),
         })
+    }
+
+    /// A user may not be promised so much of this memory. Where the gate knows of no other user, it may.
+    pub(super) fn exceeds_share(&self, uid: Uid, promised: Bytes, of: Bytes, places: &[Place]) -> bool {
+        let shared = places.iter().any(|place| place.uid != uid) || self.engine.gate.line.knows_others(uid);
+        let left = of.0.saturating_sub(promised.0);
+        uid != Uid::ROOT && shared && promised.0 > TIMES.saturating_mul(left)
     }
 }

@@ -85,9 +85,9 @@ fn passes_are_bounded_between_blocks() {
     assert_eq!(granted(&world)[1..], passing[..16]);
     let shown = queue(&world).waiting;
     let head = shown.iter().find(|waiter| waiter.pid == large.pid.0).unwrap();
-    assert!(head.detail.ends_with("; passed by 16 launches; 1m until others may pass"), "{}", head.detail);
+    assert!(head.detail.ends_with("; passed by 16 launches; 2m until others may pass"), "{}", head.detail);
     let behind = shown.iter().find(|waiter| waiter.pid == passing[16].pid.0).unwrap();
-    assert_eq!(behind.detail, "a launch ahead waits for memory ([gate] reserve); 1m until others may pass");
+    assert_eq!(behind.detail, "a launch ahead waits for memory ([gate] reserve); 2m until others may pass");
     // It has its chance before any other may pass.
     for one in &passing[..16] {
         world.kill(*one);
@@ -95,6 +95,21 @@ fn passes_are_bounded_between_blocks() {
     world.kill(holder);
     memory(&mut world, 16 * GIB, 16 * GIB - 64);
     assert_eq!(granted(&world)[17], large);
+}
+
+#[test]
+fn long_phase_ends_with_fewer_passes() {
+    let (mut world, _, _) = held();
+    world.pass(Duration::from_secs(60));
+    let earlier: Vec<ProcessId> = (0..16).map(|_| small(&mut world, BOB)).collect();
+    assert_eq!(granted(&world)[1..], earlier);
+    world.pass(Duration::from_secs(120 + 479));
+    let passing: Vec<ProcessId> = (0..17).map(|_| small(&mut world, BOB)).collect();
+    assert_eq!(granted(&world)[17..], passing);
+    world.pass(Duration::from_secs(1));
+    let last = small(&mut world, BOB);
+    small(&mut world, BOB);
+    assert_eq!(granted(&world)[34..], [last]);
 }
 
 #[test]
@@ -127,10 +142,17 @@ fn restart_keeps_block_and_passes() {
         let shown = queue(&world).waiting;
         let head = shown.iter().find(|waiter| waiter.pid == large.pid.0).unwrap();
         assert!(head.detail.contains("; passed by 16 launches; "), "{}", head.detail);
-        world.pass(Duration::from_secs(10));
+        world.pass(Duration::from_secs(70));
         assert_eq!(granted(&world), []);
         world.pass(Duration::from_secs(10));
         assert_eq!(granted(&world), [passing[16]]);
+        // The second round allows 32 passes after the restart too.
+        memory(&mut world, 16 * GIB, 15 * GIB);
+        let later: Vec<ProcessId> = (0..40).map(|_| small(&mut world, BOB)).collect();
+        assert_eq!(granted(&world)[1..], later[..31]);
+        let shown = queue(&world).waiting;
+        let head = shown.iter().find(|waiter| waiter.pid == large.pid.0).unwrap();
+        assert!(head.detail.ends_with("; passed by 48 launches; 4m until others may pass"), "{}", head.detail);
     }
 }
 
@@ -138,10 +160,107 @@ fn restart_keeps_block_and_passes() {
 fn next_block_ends_too() {
     let (mut world, _, _) = held();
     world.pass(Duration::from_secs(60));
+    let passing: Vec<ProcessId> = (0..60).map(|_| small(&mut world, BOB)).collect();
+    assert_eq!(granted(&world).len(), 1 + 16);
+    world.pass(Duration::from_secs(119));
+    assert_eq!(granted(&world).len(), 1 + 16);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(granted(&world).len(), 1 + 16 + 32);
+    world.pass(Duration::from_secs(239));
+    assert_eq!(granted(&world).len(), 1 + 16 + 32);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(granted(&world)[1..], passing);
+}
+
+#[test]
+fn next_head_starts_anew_after_grant() {
+    let (mut world, holder, large) = held();
+    world.pass(Duration::from_secs(60));
+    let passing: Vec<ProcessId> = (0..16).map(|_| small(&mut world, BOB)).collect();
+    let next = asks_for(&mut world, ALICE, 12 * GIB);
+    let behind = small(&mut world, ALICE);
+    for one in &passing {
+        world.kill(*one);
+    }
+    world.kill(holder);
+    memory(&mut world, 16 * GIB, 16 * GIB - 64);
+    assert_eq!(granted(&world)[17..], [large]);
+    assert_eq!(waiting(&world), pids(&[next, behind]));
+    world.pass(Duration::from_secs(59));
+    assert_eq!(granted(&world).len(), 18);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(granted(&world)[18..], [behind]);
+}
+
+#[test]
+fn renewed_head_keeps_the_phase() {
+    let (mut world, _, large) = held();
+    world.pass(Duration::from_secs(61));
+    world.tell(Input::Withdraw(large, Withdrawal::Gone));
+    world.pass(Duration::from_secs(59));
+    let renewed = asks_for(&mut world, ALICE, 12 * GIB);
+    let behind = small(&mut world, BOB);
+    assert_eq!(granted(&world)[1..], [behind]);
+    world.tell(Input::Withdraw(renewed, Withdrawal::Gone));
+    // Without a head for as long as one blocks, the next one has a block of its own.
+    world.pass(Duration::from_secs(60));
+    asks_for(&mut world, ALICE, 12 * GIB);
+    let behind = small(&mut world, BOB);
+    assert_eq!(granted(&world).len(), 2);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(granted(&world)[2..], [behind]);
+}
+
+#[test]
+fn timed_out_head_is_forgotten() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    let asked = launch(&mut world);
+    let timeout = Some(Duration::from_secs(61));
+    ask(&mut world, Launch { memory: Some(Bytes::from_mib(12 * GIB)), timeout, ..asked });
+    world.pass(Duration::from_secs(61));
+    assert_eq!(waiting(&world), Vec::<u32>::new());
+    world.pass(Duration::from_secs(60));
+    asks_for(&mut world, ALICE, 12 * GIB);
+    small(&mut world, BOB);
+    assert_eq!(granted(&world), []);
+}
+
+#[test]
+fn head_over_share_reserves_memory() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB + 1);
+    let session = asks_for(&mut world, BOB, 64);
+    world.memory(session, Bytes::from_mib(5 * GIB));
+    memory(&mut world, 16 * GIB, 10 * GIB + 1);
+    let large = asks_for(&mut world, ALICE, 9 * GIB + 512);
+    let behind = small(&mut world, BOB);
+    assert_eq!(granted(&world), [session]);
+    let shown = queue(&world).waiting;
+    let why = |process: ProcessId| shown.iter().find(|one| one.pid == process.pid.0).unwrap().detail.clone();
+    assert!(why(large).contains("more than the share of one user"), "{}", why(large));
+    assert!(why(large).ends_with("; 1m until others may pass"), "{}", why(large));
+    let ahead = "a launch ahead waits for memory (the share of one user); 1m until others may pass";
+    assert_eq!(why(behind), ahead);
+    let asked = launch(&mut world);
+    let memory_needed = Some(Bytes::from_mib(9 * GIB + 512));
+    ask(&mut world, Launch { uid: ALICE, waits: false, memory: memory_needed, ..asked });
+    let refusal = refusals(&world).pop().unwrap().obstacle;
+    assert_eq!((refusal.reason, refusal.bound.as_str()), (RefusalReason::Memory, "the share of one user"));
+    world.kill(session);
+    memory(&mut world, 16 * GIB, 15 * GIB);
+    assert_eq!(granted(&world)[1..], [large, behind]);
+}
+
+#[test]
+fn launch_beyond_any_share_blocks_once() {
+    let mut world = host(CONFIG, 16 * GIB, 10 * GIB);
+    let session = asks_for(&mut world, BOB, 6 * GIB);
+    world.memory(session, Bytes::from_mib(6 * GIB));
+    memory(&mut world, 16 * GIB, 10 * GIB - 64);
+    let large = asks_for(&mut world, ALICE, 15 * GIB);
+    let told = told(&world, large).unwrap().obstacle;
+    assert!(told.detail.contains("more than the share of one user"), "{told:?}");
+    world.pass(Duration::from_secs(60));
     let passing: Vec<ProcessId> = (0..40).map(|_| small(&mut world, BOB)).collect();
-    world.pass(Duration::from_secs(60));
-    assert_eq!(granted(&world).len(), 1 + 32);
-    world.pass(Duration::from_secs(60));
     assert_eq!(granted(&world)[1..], passing);
 }
 

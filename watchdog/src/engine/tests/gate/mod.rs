@@ -7,6 +7,7 @@ mod order;
 mod profiles;
 mod property;
 mod restart;
+mod starvation;
 mod subagents;
 
 use std::time::Duration;

@@ -68,6 +68,32 @@ fn exec_of_another_agent_tightens() {
 }
 
 #[test]
+fn third_profile_keeps_the_second() {
+    let third = format!("{TWO}[[profile]]\nname = \"codex\"\nmax_helpers = 80\nmax_sessions = 1\n");
+    let mut world = roomy(&third);
+    let process = named(&mut world, "lax");
+    run(&mut world, process);
+    world.exec(process, "/usr/bin/codex", &["codex"]);
+    world.exec(process, "/usr/bin/claude", &["claude"]);
+    let bound = |effect: &Effect| match effect {
+        Effect::Bound(root, bounds) if *root == process => bounds.max_helpers,
+        _ => None,
+    };
+    for _ in 0..2 {
+        assert_eq!(world.effects.iter().rev().find_map(bound), Some(7));
+        let next = start(&mut world);
+        assert_eq!(told(&world, next).unwrap().obstacle.bound, "[[profile]] claude-code max_sessions");
+        world.kill(next);
+        let asked = launch(&mut world);
+        let next = ask(&mut world, Launch { image: image("/usr/bin/codex", &["codex"]), ..asked });
+        assert_eq!(told(&world, next).unwrap().obstacle.bound, "[[profile]] codex max_sessions");
+        world.kill(next);
+        let records = world.engine.gate_records();
+        restart::restart(&mut world, &third, records);
+    }
+}
+
+#[test]
 fn second_profile_survives_restart() {
     let mut world = roomy(TWO);
     let first = named(&mut world, "lax");
