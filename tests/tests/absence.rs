@@ -86,6 +86,24 @@ fn lease_of_dead_agent_ends() {
 }
 
 #[test]
+fn unit_capabilities_suffice_for_takeover() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::with(&stage, &Options { as_unit: true, ..Options::default() });
+    let agent = stage.agent(DETACHES);
+    daemon.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    daemon.end(Signal::KILL);
+    stage.mark("go");
+    let late = stage.reported("late");
+    daemon.restart();
+
+    let log = daemon.log();
+    assert!(log.contains("took over"), "{log}");
+    assert!(!log.contains("only imported") && !log.contains("cannot open"), "{log}");
+    let look = daemon.look();
+    assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
+}
+
+#[test]
 fn another_layout_takes_over_without_gap() {
     let mut stage = Stage::new();
     let mut daemon = Daemon::watching(&stage);

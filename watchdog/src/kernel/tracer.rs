@@ -3,14 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{ProgramFd, ProgramInfo};
 use procfs::process::{Stat, StatFlags, Task};
 use procfs::{ProcError, ProcResult};
 use watchdog_common::{
@@ -25,7 +24,7 @@ use super::gate::Gate;
 use super::layout::Variants;
 use super::load::lifecycle_programs;
 use super::logs::KernelLog;
-use super::programs::{read_iterator, tracepoint_program};
+use super::programs::{open_pinned_program, read_iterator, tracepoint_program};
 use super::stats::{Misses, ProgramStats};
 use super::stream::EventRing;
 use super::takeover;
@@ -52,7 +51,7 @@ pub struct Tracer {
     /// Links that are pinned. They hold also when somebody removes the pins.
     links: Vec<PinnedLink>,
     /// Programs that an earlier daemon loaded.
-    earlier: Vec<(String, ProgramFd)>,
+    earlier: Vec<(String, OwnedFd)>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.
@@ -419,9 +418,9 @@ impl Tracer {
     /// What the loaded programs cost, while `kernel.bpf_stats_enabled` is 1.
     #[must_use]
     pub fn program_stats(&self) -> Vec<ProgramStats> {
-        let loaded = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?)));
-        let earlier = self.earlier.iter().map(|(name, program)| (name.as_str(), program));
-        loaded.chain(earlier).filter_map(|(name, program)| ProgramStats::of(name, program.as_fd())).collect()
+        let loaded = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
+        let earlier = self.earlier.iter().map(|(name, program)| (name.as_str(), program.as_fd()));
+        loaded.chain(earlier).filter_map(|(name, program)| ProgramStats::of(name, program)).collect()
     }
 
     /// Attaches a program and pins it and its link in this directory, unless an earlier daemon has done so.
@@ -431,8 +430,14 @@ impl Tracer {
         let (link_path, program_path) = (takeover::link_path(dir, program), takeover::program_path(dir, program));
         if link_path.exists() {
             let link = PinnedLink::from_pin(&link_path).map_err(|error| takeover::not_pinned(program, dir, &error))?;
-            let loaded = ProgramInfo::from_pin(&program_path).and_then(|loaded| loaded.fd()).map_err(failed("find"))?;
-            self.earlier.push((program.to_owned(), loaded));
+            // The program is needed for its counters only.
+            match open_pinned_program(&program_path) {
+                Ok(loaded) => self.earlier.push((program.to_owned(), loaded)),
+                Err(error) => tracing::warn!(
+                    "cannot open {}: {error}. Skipped runs of the kernel program `{program}` are not counted",
+                    program_path.display()
+                ),
+            }
             self.links.push(link);
             return Ok(());
         }
