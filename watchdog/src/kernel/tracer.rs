@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
@@ -52,6 +52,8 @@ pub struct Tracer {
     links: Vec<PinnedLink>,
     /// Programs that an earlier daemon loaded.
     earlier: Vec<(String, OwnedFd)>,
+    /// Rings of other layouts, and where their maps are pinned until the table is right.
+    pub(super) imported: Vec<(PathBuf, EventRing)>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.
@@ -96,6 +98,7 @@ pub(super) struct Maps {
     pub(super) dead: HashMap<MapData, u32, u64>,
     pub(super) lost: PerCpuArray<MapData, [u64; LossCause::SLOTS]>,
     pub(super) reader: Array<MapData, [u8; size_of::<Reader>()]>,
+    pub(super) alive_at: Array<MapData, u64>,
     pub(super) root_deaths: DeathMap,
     pub(super) deaths: DeathMap,
     pub(super) death_count: PerCpuArray<MapData, u64>,
@@ -162,6 +165,7 @@ impl Tracer {
             pins: None,
             links: Vec::new(),
             earlier: Vec::new(),
+            imported: Vec::new(),
         }
     }
 
@@ -222,7 +226,7 @@ impl Tracer {
         }
         let Some(uid) = self.user_of(process, lineage)? else { return Ok(Placed::Gone) };
         if !self.users.admits(uid)? {
-            return Err(KernelError::Full(process));
+            return Err(KernelError::ShareFull(process));
         }
         let entry =
             Tracked { lineage: to_kernel(lineage), start: start_of(process), inherited_peak: 0, counted: 0, uid };
@@ -388,8 +392,7 @@ impl Tracer {
         Ok(Lost { missed: self.misses.count().map_err(KernelError::Misses)?, ..Lost::read(&self.maps.lost)? })
     }
 
-    /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there. Agents past
-    /// the gate are killed at their exec only while this is called every second or so.
+    /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there.
     ///
     /// # Errors
     /// When a map cannot be read or written.
@@ -399,6 +402,15 @@ impl Tracer {
         let mut bytes = [0; size_of::<Reader>()];
         bytes.copy_from_slice(reader.as_bytes());
         self.maps.reader.set(0, bytes, 0).map_err(|source| KernelError::Map { map: "READER", doing: "write", source })
+    }
+
+    /// Notes that a daemon runs. Agents past the gate are killed at their exec only while this is called every second or so.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn note_alive(&mut self) -> Result<(), KernelError> {
+        let failed = |source| KernelError::Map { map: "ALIVE_AT", doing: "write", source };
+        self.maps.alive_at.set(0, clock::now().0, 0).map_err(failed)
     }
 
     /// Deaths of processes that are no root of a session, since the programs were loaded.
