@@ -94,7 +94,6 @@ enum Turn {
 
 impl Pump {
     /// A loop that will say `ready` when the table has been built and checked.
-    #[expect(clippy::too_many_arguments, reason = "each is owned by the loop from now on, and there is one caller")]
     pub(super) fn new(
         core: Core,
         hands: Hands,
