@@ -40,7 +40,21 @@ struct Files {
     record: bool,
     /// Whether it sees no BPF file system.
     without_bpffs: bool,
+    /// Whether it has the capabilities of the shipped unit only.
+    as_unit: bool,
 }
+
+/// Numbers of the capabilities in the shipped unit's `CapabilityBoundingSet=` (include/uapi/linux/capability.h).
+const UNIT_CAPABILITIES: [(&str, u32); 8] = [
+    ("CAP_BPF", 39),
+    ("CAP_PERFMON", 38),
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_DAC_READ_SEARCH", 2),
+    ("CAP_DAC_OVERRIDE", 1),
+    ("CAP_KILL", 5),
+    ("CAP_SETUID", 7),
+    ("CAP_SETGID", 6),
+];
 
 impl Files {
     /// Starts a daemon without waiting for it.
@@ -57,6 +71,10 @@ impl Files {
         if self.without_bpffs {
             // SAFETY: what is called after the fork are system calls, and allocates nothing.
             unsafe { command.pre_exec(without_bpffs) };
+        }
+        if self.as_unit {
+            // SAFETY: what is called after the fork are system calls, and allocates nothing.
+            unsafe { command.pre_exec(restrict_capabilities) };
         }
         let log = std::fs::File::create(&self.log).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -75,6 +93,8 @@ pub struct Options<'a> {
     pub record: bool,
     /// Hide the BPF file system from it.
     pub without_bpffs: bool,
+    /// Restrict it to the capabilities of the shipped unit.
+    pub as_unit: bool,
     /// Another state directory than one of its own.
     pub state: Option<&'a Path>,
 }
@@ -134,6 +154,7 @@ impl Daemon {
             recording: at("recording"),
             record: options.record,
             without_bpffs: options.without_bpffs,
+            as_unit: options.as_unit,
         };
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
@@ -548,6 +569,21 @@ fn without_bpffs() -> std::io::Result<()> {
     }
 }
 
+/// Removes from this process all capabilities that the shipped unit does not have, from the next exec on.
+fn restrict_capabilities() -> std::io::Result<()> {
+    let kept = |number| UNIT_CAPABILITIES.iter().any(|(_, kept)| *kept == number);
+    for number in (0..u64::BITS).filter(|number| !kept(*number)) {
+        // SAFETY: PR_CAPBSET_DROP takes a number, and touches no memory of this process.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
+        let error = std::io::Error::last_os_error();
+        // The kernel knows no capability of this number.
+        if dropped != 0 && error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
 /// The profile of the stage's agent, and what the test adds.
 fn configuration(stage: &Stage, more: &str) -> String {
     let grace = if more.contains("[orphans]") { "" } else { "[orphans]\ngrace = \"2s\"\n" };
@@ -566,5 +602,17 @@ fn answer(output: std::process::Output) -> Answer {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_match_unit() {
+        let unit = include_str!("../../packaging/watchdogd.service");
+        let named = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+        assert_eq!(named.split(' ').collect::<Vec<_>>(), UNIT_CAPABILITIES.map(|(name, _)| name));
     }
 }

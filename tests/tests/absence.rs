@@ -86,6 +86,24 @@ fn lease_of_dead_agent_ends() {
 }
 
 #[test]
+fn unit_capabilities_suffice_for_takeover() {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::with(&stage, &Options { as_unit: true, ..Options::default() });
+    let agent = stage.agent(DETACHES);
+    daemon.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    daemon.end(Signal::KILL);
+    stage.mark("go");
+    let late = stage.reported("late");
+    daemon.restart();
+
+    let log = daemon.log();
+    assert!(log.contains("took over"), "{log}");
+    assert!(!log.contains("only imported") && !log.contains("cannot open"), "{log}");
+    let look = daemon.look();
+    assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
+}
+
+#[test]
 fn another_layout_takes_over_without_gap() {
     let mut stage = Stage::new();
     let mut daemon = Daemon::watching(&stage);
@@ -164,6 +182,39 @@ fn killed_starts_lose_nothing() {
 
     let look = daemon.look();
     assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
+}
+
+/// Kills a daemon several times after it has opened the ring that holds the begin of a session, and before its table is built.
+fn kill_while_building(layouts: u64) {
+    let mut stage = Stage::new();
+    let mut daemon = Daemon::watching(&stage);
+    daemon.end(Signal::KILL);
+    let agent = stage.agent("spawn helper [ report late hold ] report agent hold");
+    let late = stage.reported("late");
+    stage.reported("agent");
+    stage.kill(agent);
+    for nth in 0..6_u64 {
+        daemon.configure(&stage, &format!("[tracking]\nmax_processes = {}\n", 65_536 + nth % layouts * 1_000));
+        daemon.relaunch();
+        let took_over = poll(limit(seconds(10.0)), || daemon.log().contains("took over").then_some(()));
+        assert!(took_over.is_some(), "{}", daemon.log());
+        std::thread::sleep(Duration::from_millis(nth));
+        daemon.end(Signal::KILL);
+    }
+    daemon.restart();
+
+    let look = daemon.look();
+    assert!(look.session_with(late).is_some(), "{}", daemon.describe(Some(&look)));
+}
+
+#[test]
+fn killed_starts_keep_new_session() {
+    kill_while_building(1);
+}
+
+#[test]
+fn killed_imports_keep_new_session() {
+    kill_while_building(2);
 }
 
 #[test]

@@ -278,6 +278,22 @@ fn a_daemon_that_is_killed_is_started_again_and_knows_whose_helpers_were_forked_
 }
 
 #[test]
+fn restarted_unit_takes_over_pins() {
+    let Some(installed) = Installed::configured() else { return };
+    let mut stage = Stage::new();
+    let agent = stage.start("helper", &format!("uid {USER} exec AGENT [ report agent hold ]"));
+    installed.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    let before = installed.log().matches("took over").count();
+    systemctl(&["restart", UNIT]);
+    installed.await_active();
+
+    let log = installed.log();
+    assert_eq!(log.matches("took over").count(), before + 1, "{log}");
+    assert!(!log.contains("only imported"), "{log}");
+    installed.was_refused_nothing();
+}
+
+#[test]
 fn stopped_daemon_is_restarted_by_watchdog() {
     let Some(installed) = Installed::configured() else { return };
     assert_eq!(property("WatchdogUSec"), "30s");

@@ -17,7 +17,7 @@ pub struct DeathRecord {
     pub lineage: Lineage,
 }
 
-/// The value of the `READER` map. Userspace writes it about once a second.
+/// The value of the `READER` map. Userspace writes it about once a second, once its table holds what the maps held before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -35,7 +35,7 @@ pub struct Reader {
     pub deaths: u64,
 }
 
-/// A reader that was not seen for this long, in nanoseconds, has exited: agents past the gate are not killed any more.
+/// A daemon that has not said for this long, in nanoseconds, that it runs has exited: agents past the gate are not killed any more.
 pub const READER_ABSENT_NANOS: u64 = 10_000_000_000;
 
 const _: () = assert!(size_of::<DeathRecord>() == 112);

@@ -16,7 +16,7 @@ use crate::{
     atomic, emit,
     iter::TaskIterator,
     lifecycle::tracked,
-    maps::{DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, READER, RECOUNT, SEEN_DENIED, TRACKED},
+    maps::{ALIVE_AT, DENIED, DENIED_FILES, GATED, KILL_DENIED, LSM_TRIAL, RECOUNT, SEEN_DENIED, TRACKED},
     task::{self, PATH_PART, Task},
 };
 
@@ -65,7 +65,7 @@ pub fn killed_at_exec(entry: Option<&Tracked>, task: Task, bprm: *const c_void, 
 #[inline(always)]
 pub fn kills_denied() -> bool {
     KILL_DENIED.get(0).is_some_and(|on| *on != 0)
-        && READER.get(0).is_some_and(|reader| emit::now().saturating_sub(reader.seen_at) < READER_ABSENT_NANOS)
+        && ALIVE_AT.get(0).is_some_and(|alive_at| emit::now().saturating_sub(*alive_at) < READER_ABSENT_NANOS)
 }
 
 /// `LSM_HOOK(int, 0, task_alloc, struct task_struct *task, unsigned long clone_flags)`, all versions. It is called before

@@ -95,7 +95,7 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
 
 /// Deaths of session roots, by tgid: 112 bytes of value. Read by the next daemon after one that was down. Least recently used
-/// entries are dropped; a host has memory for fewer sessions than there is room for here.
+/// entries are dropped. The loader makes room for 256 for each CPU if that is more.
 #[map]
 pub static ROOT_DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(1_024, 0);
 
@@ -107,6 +107,10 @@ pub static DEATHS: LruHashMap<u32, DeathRecord> = LruHashMap::with_max_entries(4
 /// Deaths that were put into [`DEATHS`], per CPU: more than it holds were dropped from it.
 #[map]
 pub static DEATH_COUNT: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// When a daemon last said that it runs: CLOCK_BOOTTIME, nanoseconds. 0 before the first time.
+#[map]
+pub static ALIVE_AT: Array<u64> = Array::with_max_entries(1, 0);
 
 /// What the last daemon had seen.
 #[map]

@@ -28,7 +28,7 @@ use crate::engine::ID_BLOCK;
 use crate::engine::act::{ActionRecord, Rights};
 use crate::engine::gate::{GateRecord, Restored};
 use crate::engine::id::{LastIds, ProcessId};
-use crate::engine::input::{Absence, Input, KernelEvent, Lineage, MissedExit};
+use crate::engine::input::{Absence, Input, Lineage, MissedExit};
 use crate::host::{self, capability, clock};
 use crate::kernel::{Features, Inherited, Streams};
 use crate::units;
@@ -148,7 +148,7 @@ async fn follow(
             (None, if inherited.tracked == 0 { places } else { Vec::new() })
         }
     };
-    let (exits, earlier) = inherited.map(announce).unwrap_or_default();
+    let exits = inherited.map(announce).unwrap_or_default();
     let rights = rights(&found, &config);
     let facts = Facts {
         tracking: Tracking { kernel_events: rings.is_some(), ..Tracking::default() },
@@ -173,7 +173,7 @@ async fn follow(
     core.tell(clock::now(), Input::Absence(Box::new(Absence { exits, places })), &mut first);
     core.tell(clock::now(), Input::Resume(resumed), &mut first);
     let kept = Kept { file, runtime_dir, lasting, members };
-    Pump::new(core, hands, rings, earlier, reports, requests, ready, kept).run(first, stop).await
+    Pump::new(core, hands, rings, reports, requests, ready, kept).run(first, stop).await
 }
 
 /// The ids that this boot's files show were given.
@@ -182,13 +182,13 @@ fn seen_ids(gate: &[GateRecord], actions: &[ActionRecord]) -> LastIds {
     gate.iter().map(GateRecord::ids).chain(of_actions).fold(LastIds::default(), LastIds::max)
 }
 
-/// Says what an earlier daemon left in the kernel, and gives the exits and events of it.
-fn announce(inherited: Inherited) -> (Vec<MissedExit>, Vec<KernelEvent>) {
-    let Inherited { pins, since, tracked, exits, events, reported: _, lost: _, exits_dropped } = inherited;
+/// Says what an earlier daemon left in the kernel, and gives the exits of it.
+fn announce(inherited: Inherited) -> Vec<MissedExit> {
+    let Inherited { pins, since, tracked, exits, reported: _, lost: _, exits_dropped } = inherited;
     if let Err(reason) = pins {
         tracing::warn!(
-            "{reason}. While no daemon runs, processes are not tracked: what forks away from its agent then is not \
-             known later. `watchdogctl doctor` says what to do."
+            "{reason}. While no daemon runs, processes are not tracked: processes that fork away from their agent in \
+             that time are lost. `watchdogctl doctor` says what to do."
         );
     }
     if tracked > 0 {
@@ -199,7 +199,7 @@ fn announce(inherited: Inherited) -> (Vec<MissedExit>, Vec<KernelEvent>) {
     if exits_dropped > 0 {
         tracing::warn!("{exits_dropped} exits of helpers while no daemon ran found no room to be kept");
     }
-    (exits, events)
+    exits
 }
 
 /// What we may do to others, and to whom never. That policy is to act and cannot is said.

@@ -42,8 +42,9 @@ pub(super) struct Rings {
 
 /// How far the table is. The programs are attached by then, and their events are kept, not lost, at every stage.
 enum Stage {
-    /// The first scan is under way. What happened meanwhile is told after it.
-    Building(Vec<KernelEvent>),
+    /// The first scan is under way. Events stay in the ring: those that a killed daemon had taken out would be lost. What the ring
+    /// has no room for is counted, and a scan repairs it.
+    Building,
     /// The second is: for what was forked between the first and the tracking of its parent.
     Checking,
     /// The table is right.
@@ -96,14 +97,11 @@ enum Turn {
 }
 
 impl Pump {
-    /// A loop that will say `ready` when the table has been built and checked. `earlier` happened before anything that is in the
-    /// rings.
-    #[expect(clippy::too_many_arguments, reason = "each is owned by the loop from now on, and there is one caller")]
+    /// A loop that will say `ready` when the table has been built and checked.
     pub(super) fn new(
         core: Core,
         hands: Hands,
         rings: Option<Rings>,
-        earlier: Vec<KernelEvent>,
         reports: mpsc::Receiver<Report>,
         requests: mpsc::Receiver<Request>,
         ready: oneshot::Sender<()>,
@@ -111,7 +109,7 @@ impl Pump {
     ) -> Self {
         let tick = Instant::now();
         let rescan = Rescan::wanted_at(Instant::now());
-        let (stage, ready, streak) = (Stage::Building(earlier), Some(ready), 0);
+        let (stage, ready, streak) = (Stage::Building, Some(ready), 0);
         let (early, heartbeat, trimmed) = (Vec::new(), Heartbeat::wanted(), tick);
         Self {
             core,
@@ -178,9 +176,10 @@ impl Pump {
 
     /// Lifecycle events before everything else, unless they have been for a long time; of the rest whichever is there.
     async fn next(&mut self) -> io::Result<Turn> {
-        let Self { core, rings, reports, requests, rescan, tick, heartbeat, streak, .. } = self;
+        let Self { core, rings, reports, requests, rescan, stage, tick, heartbeat, streak, .. } = self;
         let (mut lives, mut steps) = (Vec::new(), Vec::new());
         let (lifecycle, memory) = match rings {
+            Some(Rings { memory, .. }) if matches!(stage, Stage::Building) => (None, Some(memory)),
             Some(Rings { lifecycle, memory }) => (Some(lifecycle), Some(memory)),
             None => (None, None),
         };
@@ -214,7 +213,7 @@ impl Pump {
 
     fn take(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> io::Result<()> {
         match turn {
-            Turn::Lifecycle(events) => self.lifecycle(events, effects),
+            Turn::Lifecycle(events) => self.tell_all(events, effects),
             Turn::Memory(events) => {
                 self.drain(effects);
                 self.tell_all(events, effects);
@@ -222,7 +221,7 @@ impl Pump {
             Turn::Report(None) => return Err(io::Error::other("every thread that reads the host has ended")),
             Turn::Report(Some(report)) => {
                 self.drain(effects);
-                self.learn(report, effects);
+                self.learn(report, effects)?;
             }
             // Nobody is left to ask: the daemon is about to stop.
             Turn::Request(None) => {}
@@ -291,17 +290,10 @@ impl Pump {
 
     /// Tells the engine what the lifecycle ring holds now: every other input comes after the events before it.
     fn drain(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(rings) = &mut self.rings {
+        if let (Some(rings), Stage::Checking | Stage::Ready) = (&mut self.rings, &self.stage) {
             let mut events = Vec::new();
             rings.lifecycle.drain(&mut events);
-            self.lifecycle(events, effects);
-        }
-    }
-
-    fn lifecycle(&mut self, mut events: Vec<KernelEvent>, effects: &mut Vec<Effect>) {
-        match &mut self.stage {
-            Stage::Building(held) => held.append(&mut events),
-            Stage::Checking | Stage::Ready => self.tell_all(events, effects),
+            self.tell_all(events, effects);
         }
     }
 
@@ -312,13 +304,13 @@ impl Pump {
         }
     }
 
-    fn learn(&mut self, report: Report, effects: &mut Vec<Effect>) {
+    fn learn(&mut self, report: Report, effects: &mut Vec<Effect>) -> io::Result<()> {
         let now = clock::now();
         match report {
             Report::Input(Input::Scan(scan)) => {
                 self.rescan.ended();
                 self.core.tell(now, Input::Scan(scan), effects);
-                self.advance(effects);
+                self.advance(effects)?;
             }
             Report::Input(input) => {
                 self.core.tell(now, input, effects);
@@ -328,6 +320,14 @@ impl Pump {
                 self.core.facts_mut().tracking.missed_runs += missed;
                 self.core.lost(now, lifecycle, memory, effects);
             }
+            Report::Imported(events) => {
+                self.tell_all(events, effects);
+                if matches!(self.stage, Stage::Building) {
+                    self.stage = Stage::Checking;
+                    self.rescan = Rescan::wanted_at(Instant::now());
+                    self.drain(effects);
+                }
+            }
             Report::Untracked(processes) => self.core.facts_mut().tracking.untracked = processes,
             Report::CloseWatch(on) => self.core.facts_mut().tracking.close_watch = on,
             Report::NoScan => {
@@ -335,19 +335,21 @@ impl Pump {
                 self.rescan.want();
             }
         }
+        Ok(())
     }
 
-    /// A scan is in the table: what was held is told, and the next stage begins.
-    fn advance(&mut self, effects: &mut Vec<Effect>) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Ready) {
-            Stage::Building(held) => {
-                self.tell_all(held, effects);
-                self.rescan = Rescan::wanted_at(Instant::now());
-                Stage::Checking
+    /// A scan is in the table. After the first one, events of an earlier layout come before those in the ring.
+    fn advance(&mut self, effects: &mut Vec<Effect>) -> io::Result<()> {
+        match self.stage {
+            Stage::Building => self.order(Order::ReadImported)?,
+            Stage::Checking => {
+                self.stage = Stage::Ready;
+                self.order(Order::TableIsRight)?;
             }
-            Stage::Checking | Stage::Ready => Stage::Ready,
-        };
+            Stage::Ready => {}
+        }
         self.answer_early(effects);
+        Ok(())
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {

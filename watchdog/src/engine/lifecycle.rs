@@ -10,7 +10,7 @@ use super::gate::GateRecord;
 use super::id::{BootTime, Bytes, Pid, ProcessId};
 use super::input::{Exec, Exit, ExitStatus, Fork, Inspection, Memory, Oom, Signal};
 use super::membership::Newcomer;
-use super::process::{Launcher, Shared};
+use super::process::{Launcher, Process, Shared};
 use crate::api::ProcessKind;
 use crate::signals::SIGHUP;
 
@@ -52,6 +52,11 @@ impl Step<'_> {
     pub(super) fn exec(&mut self, exec: Exec) {
         let Exec { at, process, lineage, uid, ppid, comm, image } = exec;
         if lineage.witness && self.engine.table.get(process).is_none() {
+            return;
+        }
+        // An imported ring repeats events, and an exec is never later than its process's exit.
+        let exit = self.engine.table.get(process).and_then(Process::died);
+        if exit.is_some_and(|(_, status)| status.is_some()) {
             return;
         }
         let image = Arc::new(image);
@@ -109,21 +114,21 @@ impl Step<'_> {
             // Samples know what the kernel's mark cannot tell after an exec of something smaller.
             known.peak = peak.unwrap_or_default().max(known.peak);
         }
-        self.gone(process, at, status);
+        let at = self.gone(process, at, status);
         self.abandoned_by(process, at);
     }
 
-    /// A process is dead, seen by an event or missing from a scan.
-    pub(super) fn gone(&mut self, process: ProcessId, at: BootTime, status: Option<ExitStatus>) {
+    /// A process is dead, seen by an event or missing from a scan. Gives the time of its exit as far as it is known, else `at`.
+    pub(super) fn gone(&mut self, process: ProcessId, at: BootTime, status: Option<ExitStatus>) -> BootTime {
         let missed = self.engine.remembered.exit(process).filter(|_| status.is_none());
         let (at, status, peak) = missed.map_or((at, status, None), |exit| (exit.at, exit.status, exit.peak));
         if let (Some(peak), Some(known)) = (peak, self.engine.table.get_mut(process)) {
             known.peak = known.peak.max(peak);
         }
         if !self.engine.table.bury(process, at, status, self.now) {
-            return;
+            return at;
         }
-        let Some(dead) = self.engine.table.get(process) else { return };
+        let Some(dead) = self.engine.table.get(process) else { return at };
         let (session, peak_bytes) = (dead.session, dead.peak.0);
         self.remember_children(process);
         self.died(process, at);
@@ -145,6 +150,7 @@ impl Step<'_> {
         self.fanout_gone(process);
         self.gate_gone(process);
         self.act_gone(process, at);
+        at
     }
 
     pub(super) fn oom(&mut self, oom: Oom) {
@@ -255,7 +261,7 @@ impl Step<'_> {
         let (due, waiting): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(at, _)| now.since(*at) >= EXIT_WITHIN);
         self.engine.missed = waiting;
         for (at, process) in due {
-            self.gone(process, at, None);
+            let at = self.gone(process, at, None);
             self.abandoned_by(process, at);
         }
     }

@@ -68,8 +68,8 @@ impl Step<'_> {
         }
         // The dead go last, so that children of theirs which only the scan knows find their lineage.
         for process in gone {
-            self.gone(process, scan.began, None);
-            self.abandoned_by(process, scan.began);
+            let at = self.gone(process, scan.began, None);
+            self.abandoned_by(process, at);
         }
 
         self.engine.remembered.merged();

@@ -32,6 +32,8 @@ const ROOT: &str = "root";
 /// Before the name of a layout that is complete: the version of what is in its maps. Counted up when the value of `TRACKED`, of
 /// the maps of deaths or of a record of the rings changes, since another version's cannot be imported.
 const COMPLETE: &str = "v1-";
+/// Before the number of a complete layout that was set aside.
+const ASIDE: &str = "v1-aside-";
 /// Before the name of any complete layout, of another version too.
 const ANY_VERSION: char = 'v';
 /// Before the name of a layout that is being built.
@@ -57,6 +59,12 @@ pub enum PinError {
     /// A daemon uses these pins.
     #[error("the pins in {0} are in use by another watchdogd")]
     InUse(PathBuf),
+    /// A daemon in another root directory made these pins.
+    #[error(
+        "the pins in {0} belong to a watchdogd with another root directory, as in a container, which may still run. Give \
+         each its own --runtime-dir, or remove the pins with `watchdogd --unpin`"
+    )]
+    OtherRoot(PathBuf),
     /// The file system refused something.
     #[error("cannot {doing} {path}: {source}")]
     Io {
@@ -108,7 +116,8 @@ impl Pins {
     ///
     /// # Errors
     /// When there is no BPF file system, another daemon uses these pins (one in another mount namespace, whose runtime
-    /// directory has the same path), or the file system refuses.
+    /// directory has the same path), one in another root directory made them that a process may still have, or the file system
+    /// refuses.
     pub fn take(runtime_dir: &Path) -> Result<Self, PinError> {
         as_root()?;
         let base = base(mounted()?);
@@ -116,7 +125,14 @@ impl Pins {
         let runtime_dir = canonical(runtime_dir);
         let dir = base.join(name_of(&runtime_dir));
         let lock = take_directory(&dir)?;
-        for (name, target) in [(RUNTIME_DIR, runtime_dir.as_path()), (ROOT, Path::new(&root_identity()))] {
+        let own_root = root_identity();
+        if let Ok(root) = fs::read_link(dir.join(ROOT))
+            && root != Path::new(&own_root)
+            && !is_unused_root(&root)
+        {
+            return Err(PinError::OtherRoot(dir));
+        }
+        for (name, target) in [(RUNTIME_DIR, runtime_dir.as_path()), (ROOT, Path::new(&own_root))] {
             let link = dir.join(name);
             if fs::read_link(&link).is_ok_and(|known| known == target) {
                 continue;
@@ -152,9 +168,18 @@ impl Pins {
     }
 
     /// Gives pins that cannot be used as they are a name that no layout has, so that they can be imported.
-    pub(crate) fn set_aside(&self, complete: &Path) -> Result<(), PinError> {
-        let aside = self.dir.join(format!("{COMPLETE}aside-{:x}", std::process::id()));
-        fs::rename(complete, aside).map_err(PinError::io("rename", complete))
+    pub(crate) fn set_aside(&self, complete: &Path) -> Result<PathBuf, PinError> {
+        let mut names = (0_u32..).map(|number| self.dir.join(format!("{ASIDE}{number}")));
+        let aside = names.find(|name| !name.exists()).unwrap_or_default();
+        fs::rename(complete, &aside).map_err(PinError::io("rename", complete))?;
+        Ok(aside)
+    }
+
+    /// Detaches the programs of a layout, and keeps its maps under a name that no layout has.
+    pub(crate) fn detach(&self, layout: &Path) -> Result<PathBuf, PinError> {
+        let aside = if file_name(layout).starts_with(ASIDE) { layout.to_owned() } else { self.set_aside(layout)? };
+        remove_links(&aside)?;
+        Ok(aside)
     }
 
     /// The complete layouts but this one, and whether what is in their maps is of this version.
@@ -180,7 +205,7 @@ pub fn unpin(runtime_dir: &Path) -> Result<Vec<PathBuf>, PinError> {
     let Some(lock) = wait_for_lock(&dir)? else { return Ok(Vec::new()) };
     let pins = Pins { dir: dir.clone(), _lock: lock };
     let layouts = pins.layouts(|name| name.starts_with(ANY_VERSION) || name.starts_with(UNFINISHED))?;
-    remove(&dir)?;
+    remove_all(&dir)?;
     // Goes with the last daemon's pins.
     let _ = fs::remove_dir(base(Path::new(BPFFS)));
     Ok(layouts)
@@ -204,11 +229,34 @@ pub fn pinned() -> Vec<PinnedLayout> {
     found
 }
 
-/// Removes a directory of pins and everything in it. Links go first and in this order, so that no process is entered into
-/// a map whose exit is not seen.
-pub(crate) fn remove(dir: &Path) -> Result<(), PinError> {
-    for first in ["link_fork", "link_exec"] {
-        remove_if_there(&dir.join(first))?;
+/// Removes a layout. It is renamed first: what an interruption leaves of it is then not complete.
+pub(crate) fn remove(layout: &Path) -> Result<(), PinError> {
+    let name = file_name(layout);
+    let unfinished = if name.starts_with(UNFINISHED) {
+        layout.to_owned()
+    } else {
+        let unfinished = layout.with_file_name(format!("{UNFINISHED}{name}"));
+        fs::rename(layout, &unfinished).map_err(PinError::io("rename", layout))?;
+        unfinished
+    };
+    remove_links(&unfinished)?;
+    fs::remove_dir_all(&unfinished).map_err(PinError::io("remove", &unfinished))
+}
+
+/// Removes the links of a layout: those that enter processes into a map before those that see their exits.
+fn remove_links(layout: &Path) -> Result<(), PinError> {
+    let found = fs::read_dir(layout).map_err(PinError::io("read the directory", layout))?.flatten();
+    let links = found.map(|entry| entry.path()).filter(|path| file_name(path).starts_with("link_"));
+    let first = ["link_fork", "link_exec"].map(|name| layout.join(name));
+    first.into_iter().chain(links).try_for_each(|link| remove_if_there(&link))
+}
+
+/// Removes everything that is pinned for a runtime directory.
+fn remove_all(dir: &Path) -> Result<(), PinError> {
+    for entry in fs::read_dir(dir).map_err(PinError::io("read the directory", dir))?.flatten() {
+        if file_name(&entry.path()).starts_with(ANY_VERSION) {
+            remove(&entry.path())?;
+        }
     }
     fs::remove_dir_all(dir).map_err(PinError::io("remove", dir))
 }
@@ -313,7 +361,7 @@ fn sweep(base: &Path, own: &Path) {
         let removed = match runtime_dir {
             Ok(runtime_dir) if seen_from_here && !runtime_dir.exists() => {
                 tracing::info!("removing the pins of {}, which does not exist any more", runtime_dir.display());
-                remove(&dir)
+                remove_all(&dir)
             }
             // Its daemon ended before it could say more: there are no pins in it.
             Err(_) => fs::remove_dir(&dir).or(Ok(())),
@@ -343,9 +391,71 @@ fn name_of(runtime_dir: &Path) -> String {
 }
 
 fn root_identity() -> String {
-    fs::metadata("/").map(|root| format!("{}:{}", root.dev(), root.ino())).unwrap_or_default()
+    fs::metadata("/").map(|root| identity(&root)).unwrap_or_default()
+}
+
+fn identity(root: &fs::Metadata) -> String {
+    format!("{}:{}", root.dev(), root.ino())
+}
+
+/// Whether no process of this host has this root directory. Only the initial PID namespace shows all processes.
+fn is_unused_root(root: &Path) -> bool {
+    /// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+    const INITIAL: &str = "pid:[4026531836]";
+    let sees_all = fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new(INITIAL));
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    let mut processes = processes.flatten().filter(|entry| file_name(&entry.path()).parse::<u32>().is_ok());
+    sees_all
+        && processes.all(|process| match fs::metadata(process.path().join("root")) {
+            Ok(found) => Path::new(&identity(&found)) != root,
+            // It has exited.
+            Err(error) => error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
+        })
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_root_is_in_use() {
+        assert!(!is_unused_root(Path::new(&root_identity())));
+    }
+
+    #[test]
+    fn aside_names_do_not_collide() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::open(dir.path()).unwrap();
+        let pins = Pins { dir: dir.path().to_owned(), _lock: Lock::take(file).map_err(|(_, error)| error).unwrap() };
+        let aside = [1, 2].map(|layout| {
+            let unfinished = pins.begin(layout).unwrap();
+            fs::write(unfinished.join("link_exit"), "").unwrap();
+            fs::write(unfinished.join("TRACKED"), "").unwrap();
+            let complete = pins.finish(&unfinished, layout).unwrap();
+            pins.detach(&complete).unwrap()
+        });
+        assert_ne!(aside[0], aside[1]);
+        for dir in &aside {
+            assert!(!dir.join("link_exit").exists() && dir.join("TRACKED").exists(), "{dir:?}");
+        }
+        assert_eq!(pins.detach(&aside[0]).unwrap(), aside[0]);
+        let mut others: Vec<_> = pins.others(&pins.complete(3)).unwrap();
+        others.sort();
+        assert_eq!(others, aside.map(|dir| (dir, true)));
+    }
+
+    #[test]
+    fn removal_renames_layout_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = dir.path().join("v1-0");
+        fs::create_dir(&layout).unwrap();
+        // A directory where a link should be cannot be removed as a file.
+        fs::create_dir(layout.join("link_fork")).unwrap();
+        assert!(remove(&layout).is_err());
+        assert!(!layout.exists() && dir.path().join("new-v1-0").exists());
+    }
 }

@@ -50,9 +50,15 @@ pub enum KernelError {
     /// Whether a process lives cannot be told.
     #[error("cannot tell whether {0} lives: {1}")]
     State(ProcessId, procfs::ProcError),
-    /// The map has no room for another process of this user.
-    #[error("cannot track {0}: the user's share of the map of tracked processes is full ([tracking] max_processes)")]
+    /// The map has no room.
+    #[error("cannot track {0}: the kernel's map of tracked processes is full: raise [tracking] max_processes")]
     Full(ProcessId),
+    /// The map has no room for another process of this user.
+    #[error(
+        "cannot track {0}: its user's share of the kernel's map of tracked processes is full: raise [tracking] \
+         max_processes"
+    )]
+    ShareFull(ProcessId),
     /// The map has no room for another gated session.
     #[error(
         "cannot count the processes of the session of {0}: as many gated sessions run as the kernel's map can hold"

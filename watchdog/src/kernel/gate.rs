@@ -199,7 +199,7 @@ impl Tracer {
     pub fn set_denied(&mut self, names: &[Vec<u8>], on: bool) -> Result<(), KernelError> {
         if on {
             self.features.counting.clone().map_err(KernelError::Off)?;
-            self.note_read(&self.lost()?)?;
+            self.note_alive()?;
         }
         let names = if on { names } else { &[] };
         set_names(&mut self.gate.denied, "DENIED", names)?;

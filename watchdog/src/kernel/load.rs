@@ -57,6 +57,12 @@ fn lifecycle_ring(cpus: usize) -> u32 {
     u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(EACH_CPU).clamp(512 << 10, 4 << 20).next_power_of_two()
 }
 
+/// The kernel drops the oldest entries 128 at a time, and each CPU may keep as many free ones for itself.
+fn root_deaths(cpus: usize) -> u32 {
+    const EACH_CPU: u32 = 256;
+    u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(EACH_CPU).clamp(1_024, 1 << 18)
+}
+
 /// Where programs, links and maps are pinned.
 #[derive(Clone, Copy)]
 enum Pinning<'a> {
@@ -81,6 +87,8 @@ struct Plan<'a> {
     options: &'a LoadOptions<'a>,
     layout: Layout,
     settings: Settings,
+    /// Entries of `ROOT_DEATHS`.
+    root_deaths: u32,
 }
 
 impl<'a> Plan<'a> {
@@ -88,22 +96,22 @@ impl<'a> Plan<'a> {
         let layout = Layout::of(&Btf::of_running_kernel()?)?;
         let settings =
             Settings { memory_step_pages: step_pages(options.memory_step), max_processes: options.max_processes };
-        Ok(Self { options, layout, settings })
+        Ok(Self { options, layout, settings, root_deaths: root_deaths(aya::util::nr_cpus().unwrap_or(1)) })
     }
 
     /// Two plans of the same number make the same programs and maps. The maps of candidates are not part of it, since they are
     /// brought up to date.
     fn layout_number(&self) -> u64 {
-        let Self { options, layout, settings } = self;
+        let Self { options, layout, settings, root_deaths } = self;
         let LoadOptions { max_processes, candidates: _, memory_step: _, lifecycle_ring } = options;
-        let sizes = [*max_processes, *lifecycle_ring, KernelLog::RING_BYTES];
+        let sizes = [*max_processes, *lifecycle_ring, *root_deaths, KernelLog::RING_BYTES];
         let parts = [OBJECT, layout.offsets.as_bytes(), settings.as_bytes(), sizes.as_bytes()];
         parts.into_iter().flatten().fold(FNV_OFFSET, |hash, byte| name_hash_step(hash, *byte))
     }
 
     /// Loads and attaches everything but close watch.
     fn carry_out(&self, pinning: Pinning<'_>) -> Result<(Tracer, Streams), KernelError> {
-        let Self { options, layout, settings } = self;
+        let Self { options, layout, settings, root_deaths } = self;
         let pinned_maps = match pinning {
             Pinning::Existing(dir) => takeover::pinned_maps(dir)?,
             Pinning::Nowhere | Pinning::New(_) => Vec::new(),
@@ -116,6 +124,7 @@ impl<'a> Plan<'a> {
                 .override_global("OFFSETS", layout.offsets.as_bytes(), true)
                 .override_global("SETTINGS", settings.as_bytes(), true)
                 .map_max_entries("TRACKED", options.max_processes)
+                .map_max_entries("ROOT_DEATHS", *root_deaths)
                 .map_max_entries("LIFECYCLE", options.lifecycle_ring)
                 .map_max_entries("AYA_LOGS", KernelLog::RING_BYTES);
             for (name, path) in &pinned_maps {
@@ -153,6 +162,7 @@ impl<'a> Plan<'a> {
             dead: open(&mut ebpf, "DEAD", HashMap::try_from)?,
             lost: open(&mut ebpf, "LOST", PerCpuArray::try_from)?,
             reader: open(&mut ebpf, "READER", Array::try_from)?,
+            alive_at: open(&mut ebpf, "ALIVE_AT", Array::try_from)?,
             root_deaths: open(&mut ebpf, "ROOT_DEATHS", HashMap::try_from)?,
             deaths: open(&mut ebpf, "DEATHS", HashMap::try_from)?,
             death_count: open(&mut ebpf, "DEATH_COUNT", PerCpuArray::try_from)?,
@@ -198,10 +208,7 @@ impl Tracer {
         let plan = Plan::new(options)?;
         let pins = match pins {
             Ok(pins) => pins,
-            Err(error) => {
-                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
-                return Ok((tracer, streams, Inherited::nothing(error.to_string())));
-            }
+            Err(error) => return Self::load_unpinned(&plan, &error),
         };
         let layout = plan.layout_number();
         let complete = pins.complete(layout);
@@ -218,7 +225,9 @@ impl Tracer {
                 }
                 Err(error) => {
                     tracing::warn!("what an earlier daemon pinned cannot be used as it is, only imported: {error}");
-                    pins.set_aside(&complete)?;
+                    if let Err(error) = pins.set_aside(&complete) {
+                        return Self::load_unpinned(&plan, &error);
+                    }
                 }
             }
         }
@@ -226,15 +235,17 @@ impl Tracer {
             Ok((tracer, streams)) => {
                 (tracer, streams, Inherited { pins: Ok(complete.clone()), ..Inherited::default() })
             }
-            Err(KernelError::Pin(error)) => {
-                let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
-                (tracer, streams, Inherited::nothing(error.to_string()))
-            }
+            Err(KernelError::Pin(error)) => Self::load_unpinned(&plan, &error)?,
             Err(error) => return Err(error),
         };
         tracer.import_others(&pins, &complete, &mut inherited);
         tracer.pins = Some(pins);
         Ok((tracer, streams, inherited))
+    }
+
+    fn load_unpinned(plan: &Plan<'_>, why: &PinError) -> Result<(Self, Streams, Inherited), KernelError> {
+        let (tracer, streams) = plan.carry_out(Pinning::Nowhere)?;
+        Ok((tracer, streams, Inherited::nothing(why.to_string())))
     }
 
     fn pin_anew(plan: &Plan<'_>, pins: &Pins, layout: u64) -> Result<(Self, Streams), KernelError> {
@@ -368,5 +379,13 @@ mod tests {
     fn the_ring_is_as_large_as_the_host(#[case] cpus: usize, #[case] bytes: u32) {
         assert_eq!(lifecycle_ring(cpus), bytes);
         assert!(bytes.is_power_of_two());
+    }
+
+    #[rstest::rstest]
+    #[case::small(2, 1_024)]
+    #[case::large(256, 65_536)]
+    #[case::largest(usize::MAX, 1 << 18)]
+    fn root_deaths_scale_with_cpus(#[case] cpus: usize, #[case] entries: u32) {
+        assert_eq!(root_deaths(cpus), entries);
     }
 }

@@ -1,6 +1,7 @@
 //! What an earlier daemon left in the kernel: taken over as it is where the layout is the same, else imported.
 
 use std::collections::HashSet;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use watchdog_common::{DeathRecord, LossCause, Reader, Tracked};
 
 use super::decode;
 use super::error::KernelError;
+use super::programs::open_pinned_program;
+use super::stats::Misses;
 use super::stream::EventRing;
 use super::tracer::{DeathMap, Lost, Placed, Tracer, bytes_of, is_errno, reading, state_of, update, writing};
 use crate::engine::id::{BootTime, ProcessId};
@@ -26,8 +29,6 @@ pub struct Inherited {
     pub tracked: usize,
     /// Exits that no daemon has read, and those of session roots that one may have read. Some of them are in a ring too.
     pub exits: Vec<MissedExit>,
-    /// What was in the rings of another layout. The ring of the same layout is read as usual.
-    pub events: Vec<KernelEvent>,
     /// Losses that were reported: those counted beyond are new.
     pub reported: Lost,
     /// Losses of another layout that nobody reported.
@@ -59,7 +60,6 @@ impl Inherited {
             since: None,
             tracked: 0,
             exits: Vec::new(),
-            events: Vec::new(),
             reported: Lost::default(),
             lost: Lost::default(),
             exits_dropped: 0,
@@ -115,7 +115,8 @@ impl Tracer {
         Ok(inherited)
     }
 
-    /// Takes in what is in the pins of other layouts, and removes them: the programs of this one run already.
+    /// Takes in what is in the pins of other layouts, and detaches their programs: those of this one run already. Their maps stay
+    /// until [`remove_imported`](Self::remove_imported), so that a daemon that is killed before loses nothing.
     pub(super) fn import_others(&mut self, pins: &Pins, complete: &Path, inherited: &mut Inherited) {
         let others = pins.others(complete).unwrap_or_else(|error| {
             tracing::warn!("{error}");
@@ -127,16 +128,38 @@ impl Tracer {
             } else {
                 Err("they are of another version".to_owned())
             };
-            if let Err(error) = imported {
-                tracing::warn!("what an earlier daemon pinned in {} cannot be imported: {error}", dir.display());
+            let done = match imported {
+                Ok(ring) => pins.detach(&dir).map(|kept| self.imported.push((kept, ring))),
+                Err(error) => {
+                    tracing::warn!("what an earlier daemon pinned in {} cannot be imported: {error}", dir.display());
+                    pins::remove(&dir)
+                }
+            };
+            if let Err(error) = done {
+                tracing::warn!("{error}");
             }
+        }
+    }
+
+    /// Takes what is in the rings of other layouts. Some of it is in the ring of this one too.
+    pub fn read_imported(&mut self) -> Vec<KernelEvent> {
+        let mut events = Vec::new();
+        for (_, ring) in &mut self.imported {
+            while !ring.drain(&mut events) {}
+        }
+        events
+    }
+
+    /// Removes the maps of other layouts.
+    pub fn remove_imported(&mut self) {
+        for (dir, _) in self.imported.drain(..) {
             if let Err(error) = pins::remove(&dir) {
                 tracing::warn!("{error}");
             }
         }
     }
 
-    fn import(&mut self, dir: &Path, inherited: &mut Inherited) -> Result<(), KernelError> {
+    fn import(&mut self, dir: &Path, inherited: &mut Inherited) -> Result<EventRing, KernelError> {
         let tracked = open_pinned(dir, "TRACKED", HashMap::try_from)?;
         inherited.tracked += self.import_tracked(&tracked)?;
 
@@ -144,6 +167,7 @@ impl Tracer {
         inherited.since = inherited.since.max((reader.seen_at > 0).then_some(BootTime(reader.seen_at)));
         let lost = open_pinned(dir, "LOST", PerCpuArray::try_from)?;
         inherited.lost.add_new(&Lost::read(&lost)?, &reader.lost);
+        inherited.lost.missed += misses_in(dir)?.saturating_sub(reader.missed);
 
         let count = open_pinned(dir, "DEATH_COUNT", PerCpuArray::<_, u64>::try_from)?;
         let count =
@@ -161,9 +185,7 @@ impl Tracer {
                 }
             }
         }
-        let mut ring = EventRing::new(open_pinned(dir, "LIFECYCLE", RingBuf::try_from)?);
-        while !ring.drain(&mut inherited.events) {}
-        Ok(())
+        Ok(EventRing::new(open_pinned(dir, "LIFECYCLE", RingBuf::try_from)?))
     }
 
     /// Copies entries until a pass finds no new one: what a process forks once it is in the new map is marked there.
@@ -248,6 +270,14 @@ impl Lost {
 fn reader_of(map: &Array<MapData, [u8; size_of::<Reader>()]>) -> Result<Reader, KernelError> {
     let value = map.get(&0, 0).map_err(|source| KernelError::Map { map: "READER", doing: "read", source })?;
     Ok(zerocopy::transmute!(value))
+}
+
+/// Runs that the kernel skipped of the programs that are pinned in a directory.
+fn misses_in(dir: &Path) -> Result<u64, KernelError> {
+    let entries = std::fs::read_dir(dir).map_err(KernelError::Misses)?.flatten();
+    let programs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM));
+    let programs: Vec<_> = programs.filter_map(|entry| open_pinned_program(&entry.path()).ok()).collect();
+    Misses::of(programs.iter().map(AsFd::as_fd)).count().map_err(KernelError::Misses)
 }
 
 fn open_pinned<T>(

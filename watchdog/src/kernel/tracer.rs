@@ -3,14 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::Read;
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{ProgramFd, ProgramInfo};
 use procfs::process::{Stat, StatFlags, Task};
 use procfs::{ProcError, ProcResult};
 use watchdog_common::{
@@ -25,7 +24,7 @@ use super::gate::Gate;
 use super::layout::Variants;
 use super::load::lifecycle_programs;
 use super::logs::KernelLog;
-use super::programs::{read_iterator, tracepoint_program};
+use super::programs::{open_pinned_program, read_iterator, tracepoint_program};
 use super::stats::{Misses, ProgramStats};
 use super::stream::EventRing;
 use super::takeover;
@@ -52,7 +51,9 @@ pub struct Tracer {
     /// Links that are pinned. They hold also when somebody removes the pins.
     links: Vec<PinnedLink>,
     /// Programs that an earlier daemon loaded.
-    earlier: Vec<(String, ProgramFd)>,
+    earlier: Vec<(String, OwnedFd)>,
+    /// Rings of other layouts, and where their maps are pinned until the table is right.
+    pub(super) imported: Vec<(PathBuf, EventRing)>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.
@@ -97,6 +98,7 @@ pub(super) struct Maps {
     pub(super) dead: HashMap<MapData, u32, u64>,
     pub(super) lost: PerCpuArray<MapData, [u64; LossCause::SLOTS]>,
     pub(super) reader: Array<MapData, [u8; size_of::<Reader>()]>,
+    pub(super) alive_at: Array<MapData, u64>,
     pub(super) root_deaths: DeathMap,
     pub(super) deaths: DeathMap,
     pub(super) death_count: PerCpuArray<MapData, u64>,
@@ -163,6 +165,7 @@ impl Tracer {
             pins: None,
             links: Vec::new(),
             earlier: Vec::new(),
+            imported: Vec::new(),
         }
     }
 
@@ -223,7 +226,7 @@ impl Tracer {
         }
         let Some(uid) = self.user_of(process, lineage)? else { return Ok(Placed::Gone) };
         if !self.users.admits(uid)? {
-            return Err(KernelError::Full(process));
+            return Err(KernelError::ShareFull(process));
         }
         let entry =
             Tracked { lineage: to_kernel(lineage), start: start_of(process), inherited_peak: 0, counted: 0, uid };
@@ -389,8 +392,7 @@ impl Tracer {
         Ok(Lost { missed: self.misses.count().map_err(KernelError::Misses)?, ..Lost::read(&self.maps.lost)? })
     }
 
-    /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there. Agents past
-    /// the gate are killed at their exec only while this is called every second or so.
+    /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there.
     ///
     /// # Errors
     /// When a map cannot be read or written.
@@ -400,6 +402,15 @@ impl Tracer {
         let mut bytes = [0; size_of::<Reader>()];
         bytes.copy_from_slice(reader.as_bytes());
         self.maps.reader.set(0, bytes, 0).map_err(|source| KernelError::Map { map: "READER", doing: "write", source })
+    }
+
+    /// Notes that a daemon runs. Agents past the gate are killed at their exec only while this is called every second or so.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn note_alive(&mut self) -> Result<(), KernelError> {
+        let failed = |source| KernelError::Map { map: "ALIVE_AT", doing: "write", source };
+        self.maps.alive_at.set(0, clock::now().0, 0).map_err(failed)
     }
 
     /// Deaths of processes that are no root of a session, since the programs were loaded.
@@ -419,9 +430,9 @@ impl Tracer {
     /// What the loaded programs cost, while `kernel.bpf_stats_enabled` is 1.
     #[must_use]
     pub fn program_stats(&self) -> Vec<ProgramStats> {
-        let loaded = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?)));
-        let earlier = self.earlier.iter().map(|(name, program)| (name.as_str(), program));
-        loaded.chain(earlier).filter_map(|(name, program)| ProgramStats::of(name, program.as_fd())).collect()
+        let loaded = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
+        let earlier = self.earlier.iter().map(|(name, program)| (name.as_str(), program.as_fd()));
+        loaded.chain(earlier).filter_map(|(name, program)| ProgramStats::of(name, program)).collect()
     }
 
     /// Attaches a program and pins it and its link in this directory, unless an earlier daemon has done so.
@@ -431,8 +442,14 @@ impl Tracer {
         let (link_path, program_path) = (takeover::link_path(dir, program), takeover::program_path(dir, program));
         if link_path.exists() {
             let link = PinnedLink::from_pin(&link_path).map_err(|error| takeover::not_pinned(program, dir, &error))?;
-            let loaded = ProgramInfo::from_pin(&program_path).and_then(|loaded| loaded.fd()).map_err(failed("find"))?;
-            self.earlier.push((program.to_owned(), loaded));
+            // The program is needed for its counters only.
+            match open_pinned_program(&program_path) {
+                Ok(loaded) => self.earlier.push((program.to_owned(), loaded)),
+                Err(error) => tracing::warn!(
+                    "cannot open {}: {error}. Skipped runs of the kernel program `{program}` are not counted",
+                    program_path.display()
+                ),
+            }
             self.links.push(link);
             return Ok(());
         }

@@ -32,7 +32,7 @@ pub(super) use warden::grant;
 pub(super) use warden::{Admission, Deed};
 
 use crate::config::Config;
-use crate::engine::input::Input;
+use crate::engine::input::{Input, KernelEvent};
 use crate::host::pins::Pins;
 use crate::kernel::{Features, Inherited, KernelError, Streams};
 
@@ -55,6 +55,8 @@ pub(super) enum Report {
         /// Of `lifecycle`, runs of kernel programs that the kernel skipped.
         missed: u64,
     },
+    /// Events of an earlier daemon's ring, in answer to [`Order::ReadImported`].
+    Imported(Vec<KernelEvent>),
     /// So many processes could not be tracked at present.
     Untracked(u64),
     /// The memory programs are attached, or not.

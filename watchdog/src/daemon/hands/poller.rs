@@ -64,7 +64,7 @@ impl Hand {
             Order::Track(process, lineage) => self.poller.track(process, lineage),
             Order::Untrack(process) => self.poller.untrack(process),
             // Nobody counts here, and nobody refuses: what a cgroup holds is all.
-            Order::Bound(..) => {}
+            Order::Bound(..) | Order::TableIsRight => {}
             Order::Unbound(root) => self.warden.send(Deed::Release(root)).map_err(|_| Ended)?,
             Order::CloseWatch(_) => self.send(Report::CloseWatch(false))?,
             Order::Configure(config) => self.poller.set_profiles(config.profiles.clone()),
@@ -72,6 +72,7 @@ impl Hand {
                 let report = self.round()?.map_or(Report::NoScan, |scan| Report::Input(Input::Scan(scan)));
                 self.send(report)?;
             }
+            Order::ReadImported => self.send(Report::Imported(Vec::new()))?,
             Order::LookAtHost => self.look_at_host()?,
             Order::Ping(ping) => drop(ping.send(())),
             Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,

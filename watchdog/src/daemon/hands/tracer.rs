@@ -34,9 +34,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// live.
 const REFUSALS_COUNT_FOR: Duration = Duration::from_secs(3);
 
-/// What was in the rings when a scan was ordered is in the table after this time, as a rule.
-const READ_AFTER_SCAN: Duration = Duration::from_millis(200);
-
 /// Something to be done to the kernel's programs.
 #[derive(Debug)]
 pub(in crate::daemon) enum Order {
@@ -54,6 +51,10 @@ pub(in crate::daemon) enum Order {
     Configure(Arc<Config>),
     /// Have all processes looked at, with what the map holds.
     Scan,
+    /// Read the events that an earlier daemon of another layout left.
+    ReadImported,
+    /// What an earlier daemon left is in the table: the next one can begin after it.
+    TableIsRight,
     /// Look at the host's memory now.
     LookAtHost,
     /// Answer this: the thread carries out orders.
@@ -104,6 +105,8 @@ struct Hand {
     unplaced: VecDeque<(ProcessId, Lineage)>,
     /// Scans that were ordered.
     scans: u32,
+    /// [`Order::TableIsRight`] has come.
+    table_is_right: bool,
     lost: Lost,
     /// What the kernel programs could not track lately, and when that was last so.
     refused: (u64, Instant),
@@ -157,6 +160,7 @@ pub(super) fn run(
         unheld: HashMap::new(),
         unplaced: VecDeque::new(),
         scans: 0,
+        table_is_right: false,
         lost: reported,
         refused: (0, now),
         untracked: 0,
@@ -235,10 +239,18 @@ impl Hand {
             }
             Order::Scan => {
                 self.scans = self.scans.saturating_add(1);
-                // So that a daemon which does not run for long is known to have read, too.
-                self.next_lost = Instant::now() + READ_AFTER_SCAN;
                 self.deny();
                 self.scan()?;
+            }
+            Order::ReadImported => {
+                let events = self.tracer.read_imported();
+                self.send(Report::Imported(events))?;
+            }
+            Order::TableIsRight => {
+                self.table_is_right = true;
+                self.tracer.remove_imported();
+                // So that a daemon which does not run for long is known to have read, too.
+                self.next_lost = Instant::now();
             }
             Order::LookAtHost => self.look_at_host().map(drop)?,
             // It may have been given up meanwhile.
@@ -365,6 +377,9 @@ impl Hand {
     }
 
     fn tell_losses(&mut self, now: Instant) -> Result<(), Ended> {
+        if let Err(error) = self.tracer.note_alive() {
+            self.failed.say(format_args!("agents past the gate are not killed: {error}"));
+        }
         match self.tracer.lost() {
             Ok(lost) => {
                 let before = std::mem::replace(&mut self.lost, lost);
@@ -373,8 +388,7 @@ impl Hand {
                     self.refused = (self.refused.0 + refused, now);
                 }
                 self.report_losses(lost, before)?;
-                // What an earlier daemon left unread is in the table by then.
-                if self.scans >= 2
+                if self.table_is_right
                     && let Err(error) = self.tracer.note_read(&lost)
                 {
                     self.failed.say(format_args!("the next daemon will not know what this one has read: {error}"));
@@ -479,7 +493,7 @@ impl Hand {
 /// Why a grant is taken back whose root could not be tracked.
 fn not_tracked(error: &KernelError) -> String {
     match error {
-        KernelError::Full(_) => "the kernel's table of processes is full: raise [tracking] max_processes".to_owned(),
+        KernelError::Full(_) | KernelError::ShareFull(_) => error.to_string(),
         error => format!("the kernel does not follow the process: {error}"),
     }
 }

@@ -11,6 +11,7 @@ use crate::engine::effect::{Effect, Happening};
 use crate::engine::gate::{GateRecord, Restored};
 use crate::engine::id::{BootTime, Bytes, ProcessId};
 use crate::engine::input::{Absence, Exit, ExitStatus, Fork, Input, KernelEvent, Lineage, MissedExit};
+use crate::engine::process::Process;
 
 /// What the first daemon wrote down.
 fn stop(world: &mut World) -> Vec<GateRecord> {
@@ -157,4 +158,23 @@ fn written_places_replace_a_lost_map() {
     assert_eq!(world.row(helper).parent_pid, agent.pid.0);
     world.pass(MINUTE + Duration::from_secs(1));
     assert_eq!(world.open(FindingKind::Orphan).len(), 1);
+}
+
+#[test]
+fn repeated_exec_revives_no_dead() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helper = world.spawn(agent, &["/usr/bin/helper"]);
+    let repeated = world.told.iter().rev().find_map(|(_, input)| match input {
+        Input::Kernel(event @ KernelEvent::Exec(exec)) if exec.process == helper => Some(event.clone()),
+        _ => None,
+    });
+    let repeated = repeated.expect("the helper's exec");
+    world.end(helper, ExitStatus::Code(0));
+    let before = exits(&world).len();
+
+    world.tell(Input::Kernel(repeated));
+    assert_eq!(exits(&world).len(), before);
+    let (_, status) = world.engine.table.get(helper).and_then(Process::died).expect("it stays dead");
+    assert_eq!(status, Some(ExitStatus::Code(0)));
 }
