@@ -208,7 +208,7 @@ impl Tracer {
     }
 
     /// Puts a process into the map, or changes the lineage of one that is there. What the kernel has noted of it stays:
-    /// its exact start, its peak before the last exec, and whether it has exited or called exec since its fork. So does the
+    /// its exact start, its peak before the last exec, and whether it has exited; an exec that either has seen, too. So does the
     /// [bound](Self::bound) session with which it is counted, unless its new root's is bound itself: a session inside another
     /// is held with it, and not for a moment without.
     ///
@@ -505,12 +505,11 @@ impl Tracer {
     /// Writes another lineage into the entry of this very process, and tells the number under which it is counted; `None`
     /// when it has none.
     fn rewrite(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<u32>, KernelError> {
-        /// What only the kernel knows.
-        const KERNELS: u32 = LineageFlags::FORKED;
         let Some(mut entry) = self.entry(process)? else { return Ok(None) };
         let noted = entry.lineage;
         entry.lineage = to_kernel(lineage);
-        entry.lineage.flags = (entry.lineage.flags & !KERNELS) | (noted.flags & KERNELS);
+        // An exec that either side has seen stays seen: the kernel may have skipped its program.
+        entry.lineage.flags &= noted.flags | !LineageFlags::FORKED;
         // Starts that the kernel knows to the nanosecond stay so.
         if noted.parent == entry.lineage.parent && same_start(noted.parent_start, entry.lineage.parent_start) {
             entry.lineage.parent_start = noted.parent_start;

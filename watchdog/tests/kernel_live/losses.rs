@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use watchdog::config::Candidates;
-use watchdog::engine::input::KernelEvent;
+use watchdog::engine::input::{KernelEvent, Lineage};
 use watchdog::kernel::{KernelError, LoadOptions};
 use watchdog_common::{RecordKind, SampleFlags};
 
@@ -124,4 +124,26 @@ fn without_loss_the_counters_stay_at_zero() {
     let agent = scene.agent("/bin/true; /bin/true");
     scene.wait_for_exit(agent.process);
     assert_eq!(scene.tracer.lost().expect("lost").total(), 0);
+}
+
+#[test]
+fn scan_clears_forked_flag() {
+    let mut scene = Scene::new();
+    let agent =
+        Agent::python("import os\nif os.fork() == 0:\n    sys.stdin.readline(); os._exit(0)\nsys.stdin.readline()\n");
+    scene.track(agent.process);
+    agent.go();
+    let child = scene.wait_for("fork", |event| match event {
+        KernelEvent::Fork(fork) => Some(fork.clone()),
+        _ => None,
+    });
+    let noted = |scene: &Scene| {
+        let entries = scene.tracer.entries().expect("entries");
+        entries.iter().find(|entry| entry.process == child.process).expect("the child's entry").lineage
+    };
+    assert!(noted(&scene).forked);
+    scene.tracer.track(child.process, &child.lineage).expect("track");
+    assert!(noted(&scene).forked, "nothing has seen an exec");
+    scene.tracer.track(child.process, &Lineage { forked: false, ..child.lineage }).expect("track");
+    assert!(!noted(&scene).forked);
 }
