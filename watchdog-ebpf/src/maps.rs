@@ -94,6 +94,10 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 #[map]
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
 
+/// When the last child started that found no room in [`TRACKED`], per CPU: the second program on fork does not count it again.
+#[map]
+pub static LAST_REFUSED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
 /// Deaths of session roots, by tgid: 112 bytes of value. Read by the next daemon after one that was down. Least recently used
 /// entries are dropped; a host has memory for fewer sessions than there is room for here.
 #[map]

@@ -102,7 +102,9 @@ impl Tracer {
         let mut inherited = Inherited { pins: Ok(dir.to_owned()), ..Inherited::default() };
         let reader = reader_of(&self.maps.reader)?;
         inherited.since = (reader.seen_at > 0).then_some(BootTime(reader.seen_at));
-        inherited.reported = Lost { slots: reader.lost, missed: reader.missed };
+        // Nothing is repaired for a signal: what was missed of them before is no news.
+        let causes_missed = self.lost()?.causes_missed;
+        inherited.reported = Lost { slots: reader.lost, missed: reader.missed, causes_missed };
         inherited.add_exits(&reader, [&self.maps.root_deaths, &self.maps.deaths], self.deaths_counted()?)?;
         let mut counted = Vec::new();
         for pair in self.maps.tracked.iter() {

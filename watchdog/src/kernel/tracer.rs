@@ -23,7 +23,7 @@ use super::decode;
 use super::error::KernelError;
 use super::gate::Gate;
 use super::layout::Variants;
-use super::load::lifecycle_programs;
+use super::load::{cause_programs, lifecycle_programs};
 use super::logs::KernelLog;
 use super::programs::{read_iterator, tracepoint_program};
 use super::stats::{Misses, ProgramStats};
@@ -44,6 +44,7 @@ pub struct Tracer {
     pub(super) gate: Gate,
     pub(super) users: Users,
     misses: Misses,
+    cause_misses: Misses,
     log: Option<KernelLog>,
     close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
     sample_buffer: Vec<u8>,
@@ -126,7 +127,10 @@ pub enum Placed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub(super) slots: [u64; LossCause::SLOTS],
+    /// What the programs on fork, exec, exit and free missed.
     pub(super) missed: u64,
+    /// What those on signals and the OOM killer missed.
+    pub(super) causes_missed: u64,
 }
 
 /// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
@@ -157,6 +161,7 @@ impl Tracer {
             gate,
             users,
             misses: Misses::of(std::iter::empty()),
+            cause_misses: Misses::of(std::iter::empty()),
             log,
             close_watch: None,
             sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
@@ -169,8 +174,17 @@ impl Tracer {
     /// Attaches everything but close watch, and pins it in this directory. The order matters: an exit must never be missed of
     /// a process whose fork was seen, so what removes comes before what adds.
     pub(super) fn attach_all(&mut self, variants: Variants, pinned_in: Option<&Path>) -> Result<(), KernelError> {
-        let required = ["free", variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?, "exec", "fork"];
-        for program in required {
+        let exit = variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?;
+        let spares = variants.spares;
+        let required = [
+            Some("free"),
+            Some(exit),
+            spares.map(|spares| spares.exit),
+            Some("exec"),
+            Some("fork"),
+            spares.map(|spares| spares.fork),
+        ];
+        for program in required.into_iter().flatten() {
             self.attach_lasting(program, pinned_in)?;
         }
         if self.features.signals.is_ok() {
@@ -179,8 +193,8 @@ impl Tracer {
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
             self.features.oom = self.attach_lasting(program, pinned_in).map_err(|error| error.to_string());
         }
-        let earlier = self.earlier.iter().map(|(_, program)| program.as_fd());
-        self.misses = Misses::of(lifecycle_programs(&self.ebpf, variants).chain(earlier));
+        self.misses = self.misses_of(&lifecycle_programs(variants));
+        self.cause_misses = self.misses_of(&cause_programs(variants));
         let Features { signals, oom, close_watch, sampler, counting, files, lsm } = &self.features;
         for (name, feature) in [
             ("signals", signals),
@@ -199,6 +213,13 @@ impl Tracer {
             tracing::info!(%reason, "forks beyond a bound and agents past the gate are not refused in the kernel");
         }
         Ok(())
+    }
+
+    fn misses_of(&self, groups: &[[Option<&'static str>; 2]]) -> Misses {
+        let earlier = |name: &str| self.earlier.iter().find(|(earlier, _)| earlier == name).map(|(_, program)| program);
+        let loaded = |name: &str| self.ebpf.program(name).and_then(|program| program.fd().ok());
+        let program = |name: &'static str| loaded(name).or_else(|| earlier(name)).map(AsFd::as_fd);
+        Misses::of(groups.iter().map(|names| names.iter().flatten().filter_map(|name| program(name)).collect()))
     }
 
     /// What this kernel gives, and why not what it does not.
@@ -386,7 +407,9 @@ impl Tracer {
     /// # Errors
     /// When the counters cannot be read.
     pub fn lost(&self) -> Result<Lost, KernelError> {
-        Ok(Lost { missed: self.misses.count().map_err(KernelError::Misses)?, ..Lost::read(&self.maps.lost)? })
+        let missed = self.misses.count().map_err(KernelError::Misses)?;
+        let causes_missed = self.cause_misses.count().map_err(KernelError::Misses)?;
+        Ok(Lost { missed, causes_missed, ..Lost::read(&self.maps.lost)? })
     }
 
     /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there. Agents past
@@ -568,10 +591,10 @@ impl Lost {
         self.slots[LossCause::MAP_FULL as usize]
     }
 
-    /// Runs of the programs on fork, exec, exit and the like that the kernel skipped, of tracked processes or not.
+    /// Events for which the kernel skipped the programs, of tracked processes or not.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.missed
+        self.missed + self.causes_missed
     }
 
     /// Everything whose loss can make the table of processes wrong: all but the records of close watch.
@@ -588,7 +611,7 @@ impl Lost {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.slots.iter().sum::<u64>() + self.missed
+        self.slots.iter().sum::<u64>() + self.missed()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is lost is counted.
 
+use std::collections::HashSet;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -146,4 +147,28 @@ fn scan_clears_forked_flag() {
     assert!(noted(&scene).forked, "nothing has seen an exec");
     scene.tracer.track(child.process, &Lineage { forked: false, ..child.lineage }).expect("track");
     assert!(!noted(&scene).forked);
+}
+
+#[test]
+fn concurrent_forks_reported_once() {
+    const WORKERS: usize = 4;
+    const FORKS: usize = 200;
+    let mut scene = Scene::new();
+    let mut agent = scene.agent(&format!(
+        "for w in 1 2 3 {WORKERS}; do (i=0; while [ $i -lt {FORKS} ]; do (:); i=$((i+1)); done) & done; wait"
+    ));
+    agent.child.wait().expect("wait");
+    scene.wait_for_exit(agent.process);
+
+    let lost = scene.tracer.lost().expect("lost");
+    let forks: Vec<_> = scene.forks().iter().map(|fork| fork.process).collect();
+    let exits = scene.events.iter().filter(|event| matches!(event, KernelEvent::Exit(_))).count() as u64;
+    let once: HashSet<_> = forks.iter().collect();
+    assert_eq!(once.len(), forks.len());
+    let expected = (WORKERS * (FORKS + 1)) as u64;
+    let skipped: Vec<_> = scene.tracer.program_stats().into_iter().map(|stats| (stats.name, stats.missed)).collect();
+    let told = forks.len() as u64 + lost.of(RecordKind::Fork);
+    assert!((told..=told + lost.missed()).contains(&expected), "{told} of {expected}; {skipped:?}");
+    assert!(exits + lost.of(RecordKind::Exit) <= expected + 1, "{exits}");
+    eprintln!("skipped runs: {skipped:?}");
 }
