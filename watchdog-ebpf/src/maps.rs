@@ -25,7 +25,8 @@ pub static DEAD: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4_096, 0);
 #[map]
 pub static HELD: Array<i64> = Array::with_max_entries(2, 0);
 
-/// As the first slot of [`HELD`], by the user to whom the entries are charged. Root is not in it.
+/// As the first slot of [`HELD`], by the user to whom the entries are charged. Root is not in it; users for whom there is no room
+/// share [`watchdog_common::SHARED_ACCOUNT`], which userspace inserts at load.
 #[map]
 pub static CHARGED: HashMap<u32, i64> = HashMap::with_max_entries(4_096, 0);
 
