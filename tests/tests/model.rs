@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `WATCHDOG_MODEL_SEQUENCES` | number of sequences, 10 by default |
 //! | `WATCHDOG_MODEL_SEED` | seed of the first sequence, 1 by default; each further one adds 1 |
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test reports by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test reports by a panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -13,7 +13,7 @@ mod record;
 
 pub use death::{DeathRecord, READER_ABSENT_NANOS, Reader};
 pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
-pub use lineage::{Lineage, LineageFlags, Tracked};
+pub use lineage::{Lineage, LineageFlags, SHARED_ACCOUNT, Tracked};
 pub use offsets::{ABSENT, Offsets, Settings};
 pub use record::{
     ARGV_MAX, COMM_LEN, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, OomRecord, PATH_MAX,

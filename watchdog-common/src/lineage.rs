@@ -56,5 +56,8 @@ pub struct Tracked {
     pub uid: u32,
 }
 
+/// The account of all users for whom there is no other; no user's id (it is the one that chown(2) takes for none).
+pub const SHARED_ACCOUNT: u32 = u32::MAX;
+
 const _: () = assert!(size_of::<Lineage>() == 32);
 const _: () = assert!(size_of::<Tracked>() == 56);

@@ -11,7 +11,7 @@ use watchdog_common::{
 
 use crate::{
     atomic, emit, gate,
-    maps::{CANDIDATES, DEAD, DEATH_COUNT, DEATHS, ExecScratch, ROOT_DEATHS, TRACK_EVERY_EXEC, TRACKED},
+    maps::{CANDIDATES, DEAD, DEATH_COUNT, DEATHS, ExecScratch, LAST_REFUSED, ROOT_DEATHS, TRACK_EVERY_EXEC, TRACKED},
     scratch,
     task::{self, Task},
     users,
@@ -47,6 +47,20 @@ fn member(tgid: u32, leader: Task) -> Option<&'static mut Tracked> {
 /// little to be measured beside it.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
+    forked(&ctx, false)
+}
+
+/// [`fork`] once more, with a recursion guard of its own: it handles the forks for which the kernel skips the first program, because
+/// another task was preempted in it. Loaded only where that can happen.
+///
+/// Cost: an untracked process's fork pays as much again, a tracked one's a look-up more.
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn fork_spare(ctx: BtfTracePointContext) -> Option<()> {
+    forked(&ctx, true)
+}
+
+#[inline(always)]
+fn forked(ctx: &BtfTracePointContext, spare: bool) -> Option<()> {
     let parent = Task::from_argument(ctx.arg::<*const c_void>(0));
     let child = Task::from_argument(ctx.arg::<*const c_void>(1));
     if !child.is_leader() {
@@ -66,13 +80,29 @@ pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
         flags: (entry.lineage.flags & LineageFlags::PROVISIONAL) | LineageFlags::FORKED,
     };
     let (counted, uid) = (entry.counted, entry.uid);
+    if spare && is_handled(child) {
+        return None;
+    }
     // Tracked before it is announced: whoever reads the record finds the entry. Counted only if its exit will be seen.
-    if track(&ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
+    if track(ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
         gate::enter(counted);
+    } else if let Some(refused) = LAST_REFUSED.get_ptr_mut(0) {
+        // SAFETY: the map's value. A program that interrupts this one on its CPU may write it, too: then it is another child's.
+        unsafe { refused.write_volatile(child.start()) };
     }
     let record = ForkRecord { header: emit::header(RecordKind::Fork, child), lineage, comm: child.comm() };
     emit::lifecycle(&record);
     Some(())
+}
+
+/// Whether [`fork`] has run for this child, which has not run yet: it has an entry, or there was no room for one.
+#[inline(always)]
+fn is_handled(child: Task) -> bool {
+    let start = child.start();
+    // SAFETY: as in `tracked`.
+    let entered = TRACKED.get_ptr(child.tgid()).is_some_and(|entry| unsafe { (*entry).start } == start);
+    // SAFETY: the map's value, which is read once.
+    entered || LAST_REFUSED.get_ptr(0).is_some_and(|refused| unsafe { refused.read_volatile() } == start)
 }
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, all versions. It fires when the new image
@@ -109,9 +139,9 @@ fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()>
         Names::NONE
     };
     // Looked up once more: to carry the first answer over the loop would have the verifier go through it three times.
-    let member = member(tgid, task);
-    let killed = gate::kills_denied() && gate::killed_at_exec(member.as_deref(), task, bprm, names.last);
-    match member {
+    let killed = gate::kills_denied() && gate::killed_at_exec(member(tgid, task).as_deref(), task, bprm, names.last);
+    // And again right before it is written: the element may be another process's by now.
+    match member(tgid, task) {
         Some(entry) => {
             entry.lineage.flags &= !LineageFlags::FORKED;
             entry.inherited_peak = task.process().maxrss();
@@ -143,6 +173,17 @@ fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()>
 /// Cost: a thread's exit is one load; an untracked process's one look-up more; a tracked one's adds a record.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_told(ctx: BtfTracePointContext) -> Option<()> {
+    told(&ctx)
+}
+
+/// [`exit_told`] once more, as [`fork_spare`]. The one that removes the entry reports the exit.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn exit_told_spare(ctx: BtfTracePointContext) -> Option<()> {
+    told(&ctx)
+}
+
+#[inline(always)]
+fn told(ctx: &BtfTracePointContext) -> Option<()> {
     let group_dead: u64 = ctx.arg(1);
     if group_dead & 1 == 0 {
         return None;

@@ -25,7 +25,8 @@ pub static DEAD: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4_096, 0);
 #[map]
 pub static HELD: Array<i64> = Array::with_max_entries(2, 0);
 
-/// As the first slot of [`HELD`], by the user to whom the entries are charged. Root is not in it.
+/// As the first slot of [`HELD`], by the user to whom the entries are charged. Root is not in it; users for whom there is no room
+/// share [`watchdog_common::SHARED_ACCOUNT`], which userspace inserts at load.
 #[map]
 pub static CHARGED: HashMap<u32, i64> = HashMap::with_max_entries(4_096, 0);
 
@@ -93,6 +94,10 @@ pub static LAST_NOTICE: Array<u64> = Array::with_max_entries(2, 0);
 /// Records that found no room, per CPU, by the slots of [`LossCause`]: one value, so that userspace reads it in one call.
 #[map]
 pub static LOST: PerCpuArray<[u64; LossCause::SLOTS]> = PerCpuArray::with_max_entries(1, 0);
+
+/// When the last child started that found no room in [`TRACKED`], per CPU: the second program on fork does not count it again.
+#[map]
+pub static LAST_REFUSED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 /// Deaths of session roots, by tgid: 112 bytes of value. Read by the next daemon after one that was down. Least recently used
 /// entries are dropped. The loader makes room for 256 for each CPU if that is more.

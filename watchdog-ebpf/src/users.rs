@@ -5,9 +5,12 @@
 //!
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998.
 //!
+//! Users for whom [`CHARGED`] has no room share one account.
+//!
 //! Programs and the daemon add up entries in values of their own, so that no addition is lost between the two.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
+use watchdog_common::SHARED_ACCOUNT;
 
 use crate::{
     atomic,
@@ -20,7 +23,7 @@ const ROOT: u32 = 0;
 const BY_PROGRAMS: u32 = 0;
 const BY_DAEMON: u32 = 1;
 
-/// Whether there is room for another entry of this user. Four look-ups, two of them in an array.
+/// Whether there is room for another entry of this user. Five look-ups, two of them in an array.
 #[inline(always)]
 pub fn admits(uid: u32) -> bool {
     if uid == ROOT {
@@ -29,10 +32,11 @@ pub fn admits(uid: u32) -> bool {
     // SAFETY: a read of an initialised static.
     let room = unsafe { core::ptr::read_volatile(&raw const SETTINGS.max_processes) };
     let held = held(BY_PROGRAMS) + held(BY_DAEMON);
+    let account = account(uid);
     // SAFETY: the pointers are map values, which are read once.
     let charged = unsafe {
-        CHARGED.get_ptr(uid).map_or(0, |count| count.read_volatile())
-            + CHARGED_BY_DAEMON.get_ptr(uid).map_or(0, |count| count.read_volatile())
+        CHARGED.get_ptr(account).map_or(0, |count| count.read_volatile())
+            + CHARGED_BY_DAEMON.get_ptr(account).map_or(0, |count| count.read_volatile())
     };
     charged < i64::from(room) - held
 }
@@ -46,13 +50,20 @@ pub fn charge(uid: u32, entries: i64) {
     if uid == ROOT {
         return;
     }
-    if CHARGED.get_ptr(uid).is_none() {
-        // Another CPU may be first. Where there is no room for another user, this one is not limited.
-        let _ = CHARGED.insert(uid, 0, u64::from(BPF_NOEXIST));
-    }
-    if let Some(charged) = CHARGED.get_ptr_mut(uid) {
+    if let Some(charged) = CHARGED.get_ptr_mut(account(uid)) {
         atomic::add(charged, entries);
     }
+}
+
+/// The key under which this user's entries are counted, in both maps. No key is ever removed, so it stays the same.
+#[inline(always)]
+fn account(uid: u32) -> u32 {
+    if CHARGED.get_ptr(uid).is_some() {
+        return uid;
+    }
+    // Another CPU may be first.
+    let _ = CHARGED.insert(uid, 0, u64::from(BPF_NOEXIST));
+    if CHARGED.get_ptr(uid).is_some() { uid } else { SHARED_ACCOUNT }
 }
 
 #[inline(always)]

@@ -57,7 +57,7 @@ pub struct Tracking {
     /// followed by looking at /proc, and `degraded` is true as long as there are any.
     #[serde(default)]
     pub untracked: u64,
-    /// Runs of kernel programs that the kernel skipped, since the daemon started. They are part of `lost_events`.
+    /// Events for which the kernel skipped all its programs, at most, since the daemon started. They are part of `lost_events`.
     #[serde(default)]
     pub missed_runs: u64,
 }

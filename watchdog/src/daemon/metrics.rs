@@ -256,7 +256,7 @@ impl States {
             )?,
             missed_runs: make.counter(
                 "missed_program_runs_total",
-                "Runs of kernel programs that the kernel skipped; also part of the lost events.",
+                "Events for which the kernel skipped all its programs, at most; also part of the lost events.",
             )?,
             degraded: make.gauge("degraded", "1 while processes are followed by looking at /proc only.")?,
             queue_depth: make.gauge("queue_depth", "Launches that wait for the gate.")?,

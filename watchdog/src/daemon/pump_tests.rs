@@ -42,7 +42,7 @@ impl Workbench {
         let kept_files = Kept { file, lasting, members: Some(members), runtime_dir: dir.path().to_owned() };
         let (say_ready, ready) = oneshot::channel();
         let ((_, reports), (_, requests)) = (mpsc::channel(1), request::channel());
-        let pump = Pump::new(core, hands, None, Vec::new(), reports, requests, say_ready, kept_files);
+        let pump = Pump::new(core, hands, None, reports, requests, say_ready, kept_files);
         Self { dir, pump, tracer: traced, lasting: kept, ready }
     }
 

@@ -411,6 +411,9 @@ pub struct ScannedProcess {
     pub comm: String,
     /// exe and cmdline as they are now: a program may have written over the latter.
     pub image: Image,
+    /// The cmdline looks like a title that a program wrote over its arguments.
+    #[serde(default)]
+    pub titled: bool,
     /// Dead, and not yet waited for.
     pub zombie: bool,
     /// Its place as the kernel's map holds it, when it is there.

@@ -8,7 +8,7 @@ use super::deaths::Trail;
 use super::effect::{Effect, Happening};
 use super::gate::GateRecord;
 use super::id::{BootTime, Bytes, Pid, ProcessId};
-use super::input::{Exec, Exit, ExitStatus, Fork, Inspection, Memory, Oom, Signal};
+use super::input::{Exec, Exit, ExitStatus, Fork, Image, Inspection, Memory, Oom, Signal};
 use super::membership::Newcomer;
 use super::process::{Launcher, Process, Shared};
 use crate::api::ProcessKind;
@@ -66,20 +66,9 @@ impl Step<'_> {
                 return;
             }
         } else if let Some(known) = self.engine.table.get_mut(process) {
-            known.image = Arc::clone(&image);
-            known.comm.clone_from(&comm);
-            known.forked = false;
             known.uid = uid;
-            known.user_ids = None;
-            known.shared = Shared::default();
-            // The exec let go of the old program's memory; its peak was the old program's too.
-            known.memory = Memory::default();
-            known.peak = Bytes(0);
-            known.trail = Trail::default();
-            let launcher = Launcher::of(&image);
-            launcher.into_iter().for_each(|launcher| self.launched(process, launcher));
-            self.reclassify(process);
-            self.limits_unknown(process);
+            known.comm.clone_from(&comm);
+            self.replace_image(at, process, &image);
         }
         self.judge(process);
         self.may_be_orphan(process);
@@ -89,6 +78,24 @@ impl Step<'_> {
         self.external_exec(at, process);
         self.fanout_exec(at, process);
         self.leak_over(process, "runs another program");
+    }
+
+    /// A living process runs another program since this time; its user and comm are up to date.
+    pub(super) fn replace_image(&mut self, since: BootTime, process: ProcessId, image: &Arc<Image>) {
+        let Some(known) = self.engine.table.get_mut(process) else { return };
+        known.image = Arc::clone(image);
+        known.forked = false;
+        known.executed = since;
+        known.user_ids = None;
+        known.shared = Shared::default();
+        // The exec released the old program's memory; its peak was the old program's too.
+        known.memory = Memory::default();
+        known.peak = Bytes(0);
+        known.trail = Trail::default();
+        let launcher = Launcher::of(image);
+        launcher.into_iter().for_each(|launcher| self.launched(process, launcher));
+        self.reclassify(process);
+        self.limits_unknown(process);
     }
 
     /// A helper inherits what its agent does with SIGHUP, which may have changed since the agent began.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Step;
 use super::effect::{Effect, Happening, JournalEntry};
 use super::id::{BootTime, Pid, ProcessId};
-use super::input::{Exit, Lineage, MissedExit, Scan, ScannedProcess};
+use super::input::{Exit, Image, Lineage, MissedExit, Scan, ScannedProcess};
 use super::membership::Newcomer;
 use super::process::Process;
 use crate::api::ProcessKind;
@@ -59,7 +59,7 @@ impl Step<'_> {
         for found in found {
             let known = self.engine.table.get(found.process());
             match (found, known) {
-                (Found::Alive(scanned), Some(known)) if known.alive() => self.refresh(&scanned),
+                (Found::Alive(scanned), Some(known)) if known.alive() => self.refresh(scan.began, &scanned),
                 (Found::Alive(scanned), None) => added += u64::from(self.discover(scanned)),
                 (Found::Dead(missed), None) => self.discover_dead(missed),
                 // The exit is newer than the scan.
@@ -95,17 +95,23 @@ impl Step<'_> {
     }
 
     /// Brings a process that the table has up to what /proc says now.
-    fn refresh(&mut self, scanned: &ScannedProcess) {
-        let missed_exec = scanned.lineage.is_some_and(|lineage| !lineage.forked);
+    fn refresh(&mut self, began: BootTime, scanned: &ScannedProcess) {
+        let noted_exec = scanned.lineage.is_some_and(|lineage| !lineage.forked);
         let Some(known) = self.engine.table.get_mut(scanned.process) else { return };
         known.ppid = scanned.ppid;
         known.comm.clone_from(&scanned.comm);
         known.uid = scanned.uid;
-        known.remember(scanned.memory);
-        if known.forked && missed_exec {
-            known.forked = false;
-            known.image = Arc::new(scanned.image.clone());
-            self.reclassify(scanned.process);
+        // Either its record was lost, or the kernel skipped the program and the map does not show the exec either.
+        let missed_exec =
+            (known.forked && noted_exec) || (known.executed < began && executed_since(&known.image, scanned));
+        if missed_exec {
+            self.replace_image(began, scanned.process, &Arc::new(scanned.image.clone()));
+            self.fanout_exec(began, scanned.process);
+            self.leak_over(scanned.process, "runs another program");
+            self.track(scanned.process);
+        }
+        if let Some(known) = self.engine.table.get_mut(scanned.process) {
+            known.remember(scanned.memory);
         }
         self.judge(scanned.process);
         if let Some(parent) = scanned.lineage.and_then(|lineage| lineage.parent) {
@@ -175,7 +181,7 @@ impl Step<'_> {
         ppid: Pid,
         uid: super::id::Uid,
         comm: &str,
-        image: &Arc<super::input::Image>,
+        image: &Arc<Image>,
     ) -> bool {
         let parent = self.engine.table.by_pid(ppid).map(|parent| (parent.id, parent.session, parent.depth));
         let profile = self.root_profile(process, image, comm);
@@ -211,5 +217,31 @@ impl Step<'_> {
             }
             (None, None) => false,
         }
+    }
+}
+
+/// Whether a process shows the arguments of another program than this one. A title over the arguments is no other program, nor
+/// is a new comm: any program may set both.
+fn executed_since(known: &Image, scanned: &ScannedProcess) -> bool {
+    let ScannedProcess { image, titled, .. } = scanned;
+    if *titled || image.argv.is_empty() {
+        return false;
+    }
+    let [before, now] = [known, image].map(|image| {
+        let mut argv = image.argv.as_slice();
+        // The last argument may be cut.
+        if image.truncated {
+            argv = argv.split_last().map_or(argv, |(_, whole)| whole);
+        }
+        // A scan drops empty arguments at the end.
+        while let Some(("", whole)) = argv.split_last().map(|(last, whole)| (last.as_str(), whole)) {
+            argv = whole;
+        }
+        argv
+    });
+    if known.truncated || image.truncated {
+        before.iter().zip(now).any(|(before, now)| before != now)
+    } else {
+        before != now
     }
 }

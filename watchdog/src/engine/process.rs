@@ -38,6 +38,8 @@ pub(super) struct Process {
     pub(super) image: Arc<Image>,
     /// Has not executed a program since its fork.
     pub(super) forked: bool,
+    /// When `image` was learned: a scan that began earlier cannot replace it.
+    pub(super) executed: BootTime,
     pub(super) kind: ProcessKind,
     /// Went through nohup(1), setsid(1) or the like on its way to its program.
     pub(super) launched_by: Option<Launcher>,
@@ -147,6 +149,7 @@ impl Process {
             comm: String::new(),
             image: Arc::default(),
             forked: false,
+            executed: seen,
             kind: ProcessKind::Agent,
             launched_by: None,
             seen,

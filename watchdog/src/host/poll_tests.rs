@@ -20,6 +20,7 @@ fn process(process: ProcessId, ppid: u32, comm: &str) -> ScannedProcess {
         uid: Uid(1000),
         comm: comm.to_owned(),
         image: Image { path: format!("/bin/{comm}"), argv: vec![comm.to_owned()], truncated: false },
+        titled: false,
         zombie: false,
         lineage: None,
         memory: Memory::default(),

@@ -54,11 +54,13 @@ fn scan_one(
     let uid = status.uid().ok_or_else(|| HostError::malformed(dir.path("status"), "Uid"))?;
     let memory = if lineage.is_some() { memory::of_status(&status) } else { Memory::default() };
     let Some(image) = image(&dir, buffer)? else { return Ok(None) };
+    let titled = !image.truncated && is_title(buffer, &image.argv);
     Ok(Some(ScannedProcess {
         process: stat.process,
         ppid: stat.ppid,
         uid,
         image,
+        titled,
         zombie: stat.is_zombie(),
         comm: stat.comm,
         lineage,
@@ -92,6 +94,14 @@ fn argv(cmdline: &[u8]) -> Vec<String> {
         return Vec::new();
     }
     cmdline[..end].split(|byte| *byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+}
+
+/// Whether a cmdline looks like a title: setproctitle(3) and its like leave one string, and NULs up to the end of the arguments
+/// that were there before; one that is longer than those has no NUL at its end, or words in it.
+fn is_title(cmdline: &[u8], argv: &[String]) -> bool {
+    let padded = cmdline.ends_with(&[0, 0]);
+    let unended = !cmdline.is_empty() && !cmdline.ends_with(&[0]);
+    padded || unended || matches!(argv, [only] if only.contains(' '))
 }
 
 #[cfg(test)]

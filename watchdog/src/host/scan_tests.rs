@@ -130,3 +130,14 @@ fn a_zombie_is_found_as_one() {
     subject.child().wait().unwrap();
     assert_eq!(find(&scan(&HashMap::new()).unwrap(), subject.process), None);
 }
+
+#[test]
+fn title_told_from_arguments() {
+    let titled = |cmdline: &[u8]| is_title(cmdline, &argv(cmdline));
+    assert!(!titled(b"node\0/x/cli.js\0"));
+    assert!(!titled(b"sleep\0"));
+    assert!(!titled(b""));
+    assert!(titled(b"claude\0\0\0\0\0\0"), "shorter than the arguments were");
+    assert!(titled(b"npm exec server-memory\0"));
+    assert!(titled(b"postgres:writer"));
+}

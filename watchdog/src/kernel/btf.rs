@@ -114,6 +114,7 @@ mod kind {
     pub(super) const CONST: u32 = 10;
     pub(super) const RESTRICT: u32 = 11;
     pub(super) const FUNC_PROTO: u32 = 13;
+    pub(super) const VAR: u32 = 14;
     pub(super) const TYPE_TAG: u32 = 18;
 }
 
@@ -222,6 +223,12 @@ impl Btf {
         let element = self.resolve(TypeId(self.trailing::<RawArray>(array, 0)?.element))?;
         let raw = self.raw(element)?;
         matches!(raw.kind(), kind::STRUCT | kind::UNION).then_some((element, raw.size_or_type))
+    }
+
+    /// Whether the kernel has a per-CPU variable of this name; others have no types.
+    #[must_use]
+    pub fn has_variable(&self, name: &str) -> bool {
+        self.find(kind::VAR, name).is_some()
     }
 
     /// How many arguments a BTF tracepoint hands to a program; `None` when this kernel has no such tracepoint.

@@ -21,6 +21,17 @@ pub struct Variants {
     pub exit: Option<&'static str>,
     /// On `mark_victim`.
     pub victim: Option<&'static str>,
+    /// The second ones on `sched_process_fork` and `sched_process_exit`; `None` where no program on a tracepoint is preempted.
+    pub spares: Option<Spares>,
+}
+
+/// Programs that do what a first one could not, because the kernel skipped it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spares {
+    /// Beside `fork`.
+    pub fork: &'static str,
+    /// Beside the one on exit.
+    pub exit: &'static str,
 }
 
 impl Layout {
@@ -36,19 +47,30 @@ impl Layout {
 
 impl Variants {
     fn of(btf: &Btf) -> Self {
+        let (exit, exit_spare) = match btf.tracepoint_arity("sched_process_exit") {
+            Some(1) => (Some("exit_counted"), None),
+            Some(2) => (Some("exit_told"), Some("exit_told_spare")),
+            _ => (None, None),
+        };
+        let spares =
+            exit_spare.filter(|_| tracepoints_are_preempted(btf)).map(|exit| Spares { fork: "fork_spare", exit });
         Self {
-            exit: match btf.tracepoint_arity("sched_process_exit") {
-                Some(1) => Some("exit_counted"),
-                Some(2) => Some("exit_told"),
-                _ => None,
-            },
+            exit,
             victim: match btf.tracepoint_arity("mark_victim") {
                 Some(1) => Some("victim_pid"),
                 Some(2) => Some("victim_task"),
                 _ => None,
             },
+            spares,
         }
     }
+}
+
+/// Since Linux 7.0 tracepoints call their programs under SRCU-fast, with preemption on (kernel/tracepoint.c, `tracepoint_srcu`).
+/// Up to 6.12 there was an SRCU of that name for other tracepoints, with readers of one flavor.
+fn tracepoints_are_preempted(btf: &Btf) -> bool {
+    let has_flavors = btf.structure("srcu_data").and_then(|data| btf.member(data, "srcu_reader_flavor")).is_ok();
+    has_flavors && btf.has_variable("tracepoint_srcu_srcu_data")
 }
 
 fn offsets(btf: &Btf) -> Result<Offsets, BtfError> {

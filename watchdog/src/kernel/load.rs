@@ -1,6 +1,5 @@
 //! Puts the programs into the kernel and attaches them.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray, RingBuf};
@@ -11,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::btf::Btf;
 use super::error::KernelError;
 use super::gate::{self, Gate};
-use super::layout::{Layout, Variants};
+use super::layout::{Layout, Spares, Variants};
 use super::logs::KernelLog;
 use super::programs::{iterator_program, tracepoint_program};
 use super::stream::EventRing;
@@ -264,13 +263,20 @@ impl Tracer {
     }
 }
 
-/// The programs without which the table of processes, or a bound of the gate, may be wrong.
-pub(super) fn lifecycle_programs(ebpf: &Ebpf, variants: Variants) -> impl Iterator<Item = BorrowedFd<'_>> {
-    let Variants { exit, victim } = variants;
-    let names =
-        [Some("fork"), Some("exec"), exit, Some("free"), Some("signal"), victim, Some("task_alloc"), Some("deny_exec")];
-    let programs = names.into_iter().flatten().filter_map(|name| ebpf.program(name));
-    programs.filter_map(|program| Some(program.fd().ok()?.as_fd()))
+/// The programs without which the table of processes may be wrong; those that stand in for each other are one group.
+pub(super) fn lifecycle_programs(variants: Variants) -> [[Option<&'static str>; 2]; 4] {
+    let Variants { exit, victim: _, spares } = variants;
+    [
+        [Some("fork"), spares.map(|spares| spares.fork)],
+        [exit, spares.map(|spares| spares.exit)],
+        [Some("exec"), None],
+        [Some("free"), None],
+    ]
+}
+
+/// The programs without which the cause of a death may not be known. (The kernel skips no LSM program.)
+pub(super) fn cause_programs(variants: Variants) -> [[Option<&'static str>; 2]; 2] {
+    [[Some("signal"), None], [variants.victim, None]]
 }
 
 /// Loads every program that this kernel has a place for; what may be missing becomes a feature that is off.
@@ -290,6 +296,13 @@ fn load_programs(
     ] {
         if !is_attached(program) {
             load_tracepoint(ebpf, program, tracepoint, &btf)?;
+        }
+    }
+    if let Some(Spares { fork, exit }) = layout.variants.spares {
+        for (program, tracepoint) in [(fork, "sched_process_fork"), (exit, "sched_process_exit")] {
+            if !is_attached(program) {
+                load_tracepoint(ebpf, program, tracepoint, &btf)?;
+            }
         }
     }
     let mut optional = |programs: &[(&str, &str)]| -> Feature {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use watchdog_common::SampleFlags;
+use watchdog_common::{SampleFlags, Tracked};
 
 use super::error::KernelError;
 use super::tracer::{Entry, Tracer};
+use super::users::Charges;
 use crate::engine::id::ProcessId;
 
 impl Tracer {
@@ -15,11 +16,11 @@ impl Tracer {
     /// # Errors
     /// When a map cannot be read or written, or the sampler cannot be read.
     pub fn repaired_entries(&mut self) -> Result<Vec<Entry>, KernelError> {
-        let before = self.users.charges()?;
-        let contents = self.contents()?;
-        let after = self.users.charges()?;
-        let found: Vec<u32> = contents.iter().map(|(_, tracked)| tracked.uid).collect();
-        self.users.correct(&before, &found, &after)?;
+        let (contents, drift) = self.contents_and_drift()?;
+        if !drift.is_none() {
+            let (_, again) = self.contents_and_drift()?;
+            self.users.correct(&drift, &again)?;
+        }
 
         let living: HashSet<ProcessId> = match self.sample() {
             Ok(samples) => {
@@ -43,6 +44,15 @@ impl Tracer {
         }
         Ok(entries)
     }
+
+    fn contents_and_drift(&mut self) -> Result<(Vec<(u32, Tracked)>, Charges), KernelError> {
+        let before = self.users.charges()?;
+        let contents = self.contents()?;
+        let after = self.users.charges()?;
+        let found: Vec<u32> = contents.iter().map(|(_, tracked)| tracked.uid).collect();
+        let drift = self.users.drift(&before, &found, &after)?;
+        Ok((contents, drift))
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +60,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    use watchdog_common::{Gated, Tracked};
+    use watchdog_common::Gated;
     use zerocopy::{FromBytes, IntoBytes};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! What an earlier daemon left in the kernel: taken over as it is where the layout is the same, else imported.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,7 +102,9 @@ impl Tracer {
         let mut inherited = Inherited { pins: Ok(dir.to_owned()), ..Inherited::default() };
         let reader = reader_of(&self.maps.reader)?;
         inherited.since = (reader.seen_at > 0).then_some(BootTime(reader.seen_at));
-        inherited.reported = Lost { slots: reader.lost, missed: reader.missed };
+        // Nothing is repaired for a signal: what was missed of them before is no news.
+        let causes_missed = self.lost()?.causes_missed;
+        inherited.reported = Lost { slots: reader.lost, missed: reader.missed, causes_missed };
         inherited.add_exits(&reader, [&self.maps.root_deaths, &self.maps.deaths], self.deaths_counted()?)?;
         let mut counted = Vec::new();
         for pair in self.maps.tracked.iter() {
@@ -272,12 +274,15 @@ fn reader_of(map: &Array<MapData, [u8; size_of::<Reader>()]>) -> Result<Reader, 
     Ok(zerocopy::transmute!(value))
 }
 
-/// Runs that the kernel skipped of the programs that are pinned in a directory.
+/// Events that the programs pinned in a directory missed.
 fn misses_in(dir: &Path) -> Result<u64, KernelError> {
-    let entries = std::fs::read_dir(dir).map_err(KernelError::Misses)?.flatten();
-    let programs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM));
-    let programs: Vec<_> = programs.filter_map(|entry| open_pinned_program(&entry.path()).ok()).collect();
-    Misses::of(programs.iter().map(AsFd::as_fd)).count().map_err(KernelError::Misses)
+    /// Every variant of [`super::load::lifecycle_programs`].
+    const GROUPS: [&[&str]; 5] =
+        [&["fork", "fork_spare"], &["exit_told", "exit_told_spare"], &["exit_counted"], &["exec"], &["free"]];
+    let open = |name: &&str| open_pinned_program(&program_path(dir, name)).ok();
+    let groups = GROUPS.map(|names| names.iter().filter_map(open).collect::<Vec<OwnedFd>>());
+    let groups = groups.iter().map(|programs| programs.iter().map(AsFd::as_fd).collect());
+    Misses::of(groups).count().map_err(KernelError::Misses)
 }
 
 fn open_pinned<T>(

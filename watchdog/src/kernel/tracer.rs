@@ -22,7 +22,7 @@ use super::decode;
 use super::error::KernelError;
 use super::gate::Gate;
 use super::layout::Variants;
-use super::load::lifecycle_programs;
+use super::load::{cause_programs, lifecycle_programs};
 use super::logs::KernelLog;
 use super::programs::{open_pinned_program, read_iterator, tracepoint_program};
 use super::stats::{Misses, ProgramStats};
@@ -43,6 +43,7 @@ pub struct Tracer {
     pub(super) gate: Gate,
     pub(super) users: Users,
     misses: Misses,
+    cause_misses: Misses,
     log: Option<KernelLog>,
     close_watch: Option<Vec<(&'static str, BtfTracePointLinkId)>>,
     sample_buffer: Vec<u8>,
@@ -128,7 +129,10 @@ pub enum Placed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub(super) slots: [u64; LossCause::SLOTS],
+    /// What the programs on fork, exec, exit and free missed.
     pub(super) missed: u64,
+    /// What those on signals and the OOM killer missed.
+    pub(super) causes_missed: u64,
 }
 
 /// Flags of `bpf_map_update_elem` (include/uapi/linux/bpf.h).
@@ -159,6 +163,7 @@ impl Tracer {
             gate,
             users,
             misses: Misses::of(std::iter::empty()),
+            cause_misses: Misses::of(std::iter::empty()),
             log,
             close_watch: None,
             sample_buffer: vec![0; SAMPLES_A_READ * size_of::<SampleRecord>()],
@@ -172,8 +177,17 @@ impl Tracer {
     /// Attaches everything but close watch, and pins it in this directory. The order matters: an exit must never be missed of
     /// a process whose fork was seen, so what removes comes before what adds.
     pub(super) fn attach_all(&mut self, variants: Variants, pinned_in: Option<&Path>) -> Result<(), KernelError> {
-        let required = ["free", variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?, "exec", "fork"];
-        for program in required {
+        let exit = variants.exit.ok_or(KernelError::UnknownForm("sched_process_exit"))?;
+        let spares = variants.spares;
+        let required = [
+            Some("free"),
+            Some(exit),
+            spares.map(|spares| spares.exit),
+            Some("exec"),
+            Some("fork"),
+            spares.map(|spares| spares.fork),
+        ];
+        for program in required.into_iter().flatten() {
             self.attach_lasting(program, pinned_in)?;
         }
         if self.features.signals.is_ok() {
@@ -182,8 +196,8 @@ impl Tracer {
         if let (Ok(()), Some(program)) = (&self.features.oom, variants.victim) {
             self.features.oom = self.attach_lasting(program, pinned_in).map_err(|error| error.to_string());
         }
-        let earlier = self.earlier.iter().map(|(_, program)| program.as_fd());
-        self.misses = Misses::of(lifecycle_programs(&self.ebpf, variants).chain(earlier));
+        self.misses = self.misses_of(&lifecycle_programs(variants));
+        self.cause_misses = self.misses_of(&cause_programs(variants));
         let Features { signals, oom, close_watch, sampler, counting, files, lsm } = &self.features;
         for (name, feature) in [
             ("signals", signals),
@@ -204,6 +218,16 @@ impl Tracer {
         Ok(())
     }
 
+    fn misses_of(&self, groups: &[[Option<&'static str>; 2]]) -> Misses {
+        let earlier = |name: &str| {
+            let found = self.earlier.iter().find(|(earlier, _)| earlier == name);
+            found.map(|(_, program)| program.as_fd())
+        };
+        let loaded = |name: &str| self.ebpf.program(name).and_then(|program| Some(program.fd().ok()?.as_fd()));
+        let program = |name: &'static str| loaded(name).or_else(|| earlier(name));
+        Misses::of(groups.iter().map(|names| names.iter().flatten().filter_map(|name| program(name)).collect()))
+    }
+
     /// What this kernel gives, and why not what it does not.
     #[must_use]
     pub fn features(&self) -> &Features {
@@ -211,7 +235,7 @@ impl Tracer {
     }
 
     /// Puts a process into the map, or changes the lineage of one that is there. What the kernel has noted of it stays:
-    /// its exact start, its peak before the last exec, and whether it has exited or called exec since its fork. So does the
+    /// its exact start, its peak before the last exec, and whether it has exited; an exec that either has seen, too. So does the
     /// [bound](Self::bound) session with which it is counted, unless its new root's is bound itself: a session inside another
     /// is held with it, and not for a moment without.
     ///
@@ -389,7 +413,9 @@ impl Tracer {
     /// # Errors
     /// When the counters cannot be read.
     pub fn lost(&self) -> Result<Lost, KernelError> {
-        Ok(Lost { missed: self.misses.count().map_err(KernelError::Misses)?, ..Lost::read(&self.maps.lost)? })
+        let missed = self.misses.count().map_err(KernelError::Misses)?;
+        let causes_missed = self.cause_misses.count().map_err(KernelError::Misses)?;
+        Ok(Lost { missed, causes_missed, ..Lost::read(&self.maps.lost)? })
     }
 
     /// Notes that everything up to now was read, and that these losses were reported: the next daemon begins there.
@@ -522,12 +548,11 @@ impl Tracer {
     /// Writes another lineage into the entry of this very process, and tells the number under which it is counted; `None`
     /// when it has none.
     fn rewrite(&mut self, process: ProcessId, lineage: &Lineage) -> Result<Option<u32>, KernelError> {
-        /// What only the kernel knows.
-        const KERNELS: u32 = LineageFlags::FORKED;
         let Some(mut entry) = self.entry(process)? else { return Ok(None) };
         let noted = entry.lineage;
         entry.lineage = to_kernel(lineage);
-        entry.lineage.flags = (entry.lineage.flags & !KERNELS) | (noted.flags & KERNELS);
+        // An exec that either side has seen stays seen: the kernel may have skipped its program.
+        entry.lineage.flags &= noted.flags | !LineageFlags::FORKED;
         // Starts that the kernel knows to the nanosecond stay so.
         if noted.parent == entry.lineage.parent && same_start(noted.parent_start, entry.lineage.parent_start) {
             entry.lineage.parent_start = noted.parent_start;
@@ -586,10 +611,10 @@ impl Lost {
         self.slots[LossCause::MAP_FULL as usize]
     }
 
-    /// Runs of the programs on fork, exec, exit and the like that the kernel skipped, of tracked processes or not.
+    /// Events for which the kernel skipped the programs, of tracked processes or not.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.missed
+        self.missed + self.causes_missed
     }
 
     /// Everything whose loss can make the table of processes wrong: all but the records of close watch.
@@ -606,7 +631,7 @@ impl Lost {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.slots.iter().sum::<u64>() + self.missed
+        self.slots.iter().sum::<u64>() + self.missed()
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError};
 
+use watchdog_common::SHARED_ACCOUNT;
+
 use super::error::KernelError;
 use super::load::open;
-use super::tracer::is_missing;
+use super::tracer::{is_errno, is_missing, update};
 
 const ROOT: u32 = 0;
 
@@ -31,8 +33,13 @@ pub(super) struct Charges {
     users: BTreeMap<u32, i64>,
 }
 
-#[cfg(test)]
 impl Charges {
+    /// Whether it says nothing.
+    pub(super) fn is_none(&self) -> bool {
+        self.held == 0 && self.users.is_empty()
+    }
+
+    #[cfg(test)]
     /// All entries, and those of this user.
     pub(super) fn of(&self, uid: u32) -> (i64, i64) {
         (self.held, self.users.get(&uid).copied().unwrap_or(0))
@@ -41,27 +48,34 @@ impl Charges {
 
 impl Users {
     pub(super) fn open(ebpf: &mut Ebpf, room: u32) -> Result<Self, KernelError> {
-        Ok(Self {
+        let mut users = Self {
             room,
             held: open(ebpf, "HELD", Array::try_from)?,
             by_programs: open(ebpf, "CHARGED", HashMap::try_from)?,
             by_daemon: open(ebpf, "CHARGED_BY_DAEMON", HashMap::try_from)?,
-        })
+        };
+        users.account(SHARED_ACCOUNT)?;
+        Ok(users)
     }
 
     /// Whether there is room for another entry of this user.
-    pub(super) fn admits(&self, uid: u32) -> Result<bool, KernelError> {
+    pub(super) fn admits(&mut self, uid: u32) -> Result<bool, KernelError> {
         if uid == ROOT {
             return Ok(true);
         }
-        let charged = of(&self.by_programs, uid)? + of(&self.by_daemon, uid)?;
+        let account = self.account(uid)?;
+        let charged = of(&self.by_programs, account)? + of(&self.by_daemon, account)?;
         Ok(charged < i64::from(self.room) - self.held()?)
     }
 
     /// Counts entries of this user that the daemon added, or removed when `entries` is negative.
     pub(super) fn charge(&mut self, uid: u32, entries: i64) -> Result<(), KernelError> {
         self.hold(entries)?;
-        if uid == ROOT { Ok(()) } else { self.charge_user(uid, entries) }
+        if uid == ROOT {
+            return Ok(());
+        }
+        let account = self.account(uid)?;
+        self.charge_account(account, entries)
     }
 
     pub(super) fn charges(&self) -> Result<Charges, KernelError> {
@@ -73,20 +87,32 @@ impl Users {
         Ok(Charges { held: self.held()?, users })
     }
 
-    /// Corrects what was counted by the entries that were found between two looks at the counts. What moved meanwhile is left
-    /// to the next time.
-    pub(super) fn correct(&mut self, before: &Charges, found: &[u32], after: &Charges) -> Result<(), KernelError> {
-        let mut actual: BTreeMap<u32, i64> = before.users.keys().map(|uid| (*uid, 0)).collect();
-        found.iter().filter(|uid| **uid != ROOT).for_each(|uid| *actual.entry(*uid).or_default() += 1);
-        let held = i64::try_from(found.len()).unwrap_or(i64::MAX);
-        if before.held == after.held && before.held != held {
-            self.hold(held - before.held)?;
+    /// What would correct the counts, by the entries that were found between two reads of them. What moved meanwhile is left to
+    /// the next time.
+    pub(super) fn drift(&mut self, before: &Charges, found: &[u32], after: &Charges) -> Result<Charges, KernelError> {
+        let mut actual: BTreeMap<u32, i64> = before.users.keys().map(|account| (*account, 0)).collect();
+        for uid in found.iter().filter(|uid| **uid != ROOT) {
+            *actual.entry(self.account(*uid)?).or_default() += 1;
         }
-        for (uid, actual) in actual {
-            let [before, after] = [before, after].map(|charges| charges.users.get(&uid).copied().unwrap_or(0));
+        let found = i64::try_from(found.len()).unwrap_or(i64::MAX);
+        let held = if before.held == after.held { found - before.held } else { 0 };
+        let mut users = BTreeMap::new();
+        for (account, actual) in actual {
+            let [before, after] = [before, after].map(|charges| charges.users.get(&account).copied().unwrap_or(0));
             if before == after && before != actual {
-                self.charge_user(uid, actual - before)?;
+                users.insert(account, actual - before);
             }
+        }
+        Ok(Charges { held, users })
+    }
+
+    /// Corrects the counts where two reads found the same drift: a fork and an exit during a read can look like one.
+    pub(super) fn correct(&mut self, first: &Charges, second: &Charges) -> Result<(), KernelError> {
+        if first.held == second.held && first.held != 0 {
+            self.hold(first.held)?;
+        }
+        for (account, drift) in first.users.iter().filter(|(account, drift)| second.users.get(account) == Some(drift)) {
+            self.charge_account(*account, *drift)?;
         }
         Ok(())
     }
@@ -101,9 +127,19 @@ impl Users {
         self.held.set(BY_DAEMON, held + entries, 0).map_err(failed("write"))
     }
 
-    fn charge_user(&mut self, uid: u32, entries: i64) -> Result<(), KernelError> {
-        let charged = of(&self.by_daemon, uid)?;
-        self.by_daemon.insert(uid, charged + entries, 0).map_err(failed("write"))
+    /// The key under which this user's entries are counted, in both maps; as in the programs.
+    fn account(&mut self, uid: u32) -> Result<u32, KernelError> {
+        match self.by_programs.insert(uid, 0, update::NO_EXIST) {
+            Ok(()) => Ok(uid),
+            Err(error) if is_errno(&error, libc::EEXIST) => Ok(uid),
+            Err(error) if is_errno(&error, libc::E2BIG) => Ok(SHARED_ACCOUNT),
+            Err(error) => Err(failed("write")(error)),
+        }
+    }
+
+    fn charge_account(&mut self, account: u32, entries: i64) -> Result<(), KernelError> {
+        let charged = of(&self.by_daemon, account)?;
+        self.by_daemon.insert(account, charged + entries, 0).map_err(failed("write"))
     }
 }
 
@@ -116,4 +152,43 @@ fn of(map: &HashMap<MapData, u32, i64>, uid: u32) -> Result<i64, KernelError> {
 
 fn failed(doing: &'static str) -> impl Fn(MapError) -> KernelError {
     move |source| KernelError::Map { map: "CHARGED", doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Candidates;
+    use crate::kernel::{LoadOptions, Tracer};
+
+    #[test]
+    fn users_beyond_accounts_are_limited() {
+        const ACCOUNTS: u32 = 4_096;
+        let (mut tracer, _streams) = Tracer::load(&LoadOptions::new(8, &Candidates::default())).unwrap();
+        let users = &mut tracer.users;
+        // One is the shared account.
+        for uid in 1..ACCOUNTS {
+            assert_eq!(users.account(uid).unwrap(), uid);
+        }
+        for uid in [ACCOUNTS, ACCOUNTS + 1] {
+            assert!(users.admits(uid).unwrap());
+            users.charge(uid, 2).unwrap();
+        }
+        assert_eq!(users.charges().unwrap().of(SHARED_ACCOUNT), (4, 4));
+        assert!(!users.admits(ACCOUNTS + 2).unwrap(), "they hold as many as are free");
+        assert!(users.admits(1).unwrap());
+
+        users.charge(ACCOUNTS, -2).unwrap();
+        assert!(users.admits(ACCOUNTS + 2).unwrap());
+    }
+
+    #[test]
+    fn unconfirmed_drift_is_left() {
+        let (mut tracer, _streams) = Tracer::load(&LoadOptions::new(8, &Candidates::default())).unwrap();
+        let users = &mut tracer.users;
+        let drift = |held, entries| Charges { held, users: BTreeMap::from([(7, entries)]) };
+        users.correct(&drift(1, 2), &drift(2, 1)).unwrap();
+        assert_eq!(users.charges().unwrap().of(7), (0, 0));
+        users.correct(&drift(1, 2), &drift(1, 2)).unwrap();
+        assert_eq!(users.charges().unwrap().of(7), (1, 2));
+    }
 }

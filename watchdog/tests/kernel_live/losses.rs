@@ -1,10 +1,11 @@
 //! What is lost is counted.
 
+use std::collections::HashSet;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use watchdog::config::Candidates;
-use watchdog::engine::input::KernelEvent;
+use watchdog::engine::input::{KernelEvent, Lineage};
 use watchdog::kernel::{KernelError, LoadOptions};
 use watchdog_common::{RecordKind, SampleFlags};
 
@@ -124,4 +125,50 @@ fn without_loss_the_counters_stay_at_zero() {
     let agent = scene.agent("/bin/true; /bin/true");
     scene.wait_for_exit(agent.process);
     assert_eq!(scene.tracer.lost().expect("lost").total(), 0);
+}
+
+#[test]
+fn scan_clears_forked_flag() {
+    let mut scene = Scene::new();
+    let agent =
+        Agent::python("import os\nif os.fork() == 0:\n    sys.stdin.readline(); os._exit(0)\nsys.stdin.readline()\n");
+    scene.track(agent.process);
+    agent.go();
+    let child = scene.wait_for("fork", |event| match event {
+        KernelEvent::Fork(fork) => Some(fork.clone()),
+        _ => None,
+    });
+    let noted = |scene: &Scene| {
+        let entries = scene.tracer.entries().expect("entries");
+        entries.iter().find(|entry| entry.process == child.process).expect("the child's entry").lineage
+    };
+    assert!(noted(&scene).forked);
+    scene.tracer.track(child.process, &child.lineage).expect("track");
+    assert!(noted(&scene).forked, "nothing has seen an exec");
+    scene.tracer.track(child.process, &Lineage { forked: false, ..child.lineage }).expect("track");
+    assert!(!noted(&scene).forked);
+}
+
+#[test]
+fn concurrent_forks_reported_once() {
+    const WORKERS: usize = 4;
+    const FORKS: usize = 200;
+    let mut scene = Scene::new();
+    let mut agent = scene.agent(&format!(
+        "for w in 1 2 3 {WORKERS}; do (i=0; while [ $i -lt {FORKS} ]; do (:); i=$((i+1)); done) & done; wait"
+    ));
+    agent.child.wait().expect("wait");
+    scene.wait_for_exit(agent.process);
+
+    let lost = scene.tracer.lost().expect("lost");
+    let forks: Vec<_> = scene.forks().iter().map(|fork| fork.process).collect();
+    let exits = scene.events.iter().filter(|event| matches!(event, KernelEvent::Exit(_))).count() as u64;
+    let once: HashSet<_> = forks.iter().collect();
+    assert_eq!(once.len(), forks.len());
+    let expected = (WORKERS * (FORKS + 1)) as u64;
+    let skipped: Vec<_> = scene.tracer.program_stats().into_iter().map(|stats| (stats.name, stats.missed)).collect();
+    let told = forks.len() as u64 + lost.of(RecordKind::Fork);
+    assert!((told..=told + lost.missed()).contains(&expected), "{told} of {expected}; {skipped:?}");
+    assert!(exits + lost.of(RecordKind::Exit) <= expected + 1, "{exits}");
+    eprintln!("skipped runs: {skipped:?}");
 }

@@ -358,6 +358,7 @@ fn resumed(records: Vec<ActionRecord>, at: BootTime, target: ProcessId) -> BTree
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
             truncated: false,
         },
+        titled: false,
         zombie: false,
         lineage: None,
         memory: Memory::default(),

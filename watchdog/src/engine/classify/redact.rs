@@ -60,7 +60,7 @@ impl Redactor {
                 comm: _,
             })) => self.image(image),
             Input::Scan(Scan { began: _, processes }) => {
-                for ScannedProcess { image, process: _, ppid: _, uid: _, comm: _, zombie: _, lineage: _, memory: _ } in
+                for ScannedProcess { image, process: _, ppid: _, uid: _, comm: _, titled: _, zombie: _, lineage: _, memory: _ } in
                     processes
                 {
                     self.image(image);

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::world::World;
-use crate::api::{FindingKind, SessionState};
+use crate::api::{FindingKind, ProcessKind, SessionState};
 use crate::engine::effect::{Effect, Happening};
-use crate::engine::id::BootTime;
+use crate::engine::id::{BootTime, ProcessId};
 use crate::engine::input::Input;
 
 #[test]
@@ -105,4 +105,57 @@ fn a_helper_found_below_a_lost_parent_belongs_to_the_session_of_its_root() {
     world.kill(agent);
     world.wait(Duration::from_secs(1));
     assert_eq!(world.open(FindingKind::Orphan)[0].pid, helper.pid.0);
+}
+
+/// A scan some time later, in which the arguments of a process may be a title of its own.
+fn later_scan(world: &mut World, titled: Option<ProcessId>) -> Input {
+    world.now = BootTime(world.now.0 + 1_000);
+    let mut input = world.scan(true);
+    if let Input::Scan(scan) = &mut input {
+        scan.processes.iter_mut().for_each(|scanned| scanned.titled = Some(scanned.process) == titled);
+    }
+    input
+}
+
+#[test]
+fn skipped_exec_repaired_by_scan() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helper = world.fork(agent);
+    // The kernel's entry still says that it has only been forked.
+    world.runs(helper, &["/usr/bin/node", "/x/.bin/mcp-server-memory"]);
+    let scan = later_scan(&mut world, None);
+    world.tell(scan);
+
+    assert_eq!(world.row(helper).kind, ProcessKind::McpServer);
+    assert!(!world.tracked[&helper].forked, "the kernel's entry is brought up to date");
+
+    world.runs(helper, &["/usr/bin/node", "/x/.bin/mcp-server-time"]);
+    let scan = later_scan(&mut world, None);
+    world.tell(scan);
+    assert_eq!(world.row(helper).argv, ["/usr/bin/node", "/x/.bin/mcp-server-time"]);
+}
+
+#[test]
+fn title_is_no_exec() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helper = world.spawn(agent, &["/usr/bin/node", "/x/.bin/mcp-server-memory"]);
+    world.runs(helper, &["mcp-server"]);
+    let scan = later_scan(&mut world, Some(helper));
+    world.tell(scan);
+    assert_eq!(world.row(helper).kind, ProcessKind::McpServer);
+    assert_eq!(world.row(helper).argv, ["/usr/bin/node", "/x/.bin/mcp-server-memory"]);
+}
+
+#[test]
+fn newer_exec_outlives_older_scan() {
+    let mut world = World::new();
+    let agent = world.claude();
+    let helper = world.spawn(agent, &["/bin/bash"]);
+    let scan = later_scan(&mut world, None);
+    world.now = BootTime(world.now.0 + 1_000);
+    world.exec(helper, "/usr/bin/rg", &["rg", "x"]);
+    world.tell(scan);
+    assert_eq!(world.row(helper).argv, ["rg", "x"]);
 }

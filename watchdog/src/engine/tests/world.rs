@@ -394,6 +394,7 @@ impl World {
                 uid: self.user_of(*process),
                 comm: "comm".into(),
                 image: image.clone(),
+                titled: false,
                 zombie: false,
                 lineage: self.tracked.get(process).copied().filter(|_| tracked),
                 memory: Memory::default(),
@@ -417,6 +418,13 @@ impl World {
             self.tracked.insert(process, Lineage { parent: Some(parent), depth: above.depth + 1, ..above });
         }
         process
+    }
+
+    /// Changes what /proc shows of a process, with no event.
+    pub(super) fn runs(&mut self, process: ProcessId, argv: &[&str]) {
+        if let Some((_, known)) = self.living.get_mut(&process) {
+            *known = image(argv[0], argv);
+        }
     }
 
     /// Takes a process out of /proc without anybody being told.
