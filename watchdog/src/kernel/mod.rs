@@ -10,6 +10,7 @@ pub mod decode;
 pub mod error;
 pub mod gate;
 pub mod layout;
+mod left_ring;
 pub mod load;
 mod logs;
 mod programs;

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use watchdog_common::{DeathRecord, LossCause, Reader, Tracked};
 
 use super::decode;
 use super::error::KernelError;
+use super::left_ring;
 use super::programs::open_pinned_program;
 use super::stats::Misses;
-use super::stream::EventRing;
 use super::tracer::{DeathMap, Lost, Placed, Tracer, bytes_of, is_errno, reading, state_of, update, writing};
 use crate::engine::id::{BootTime, ProcessId};
 use crate::engine::input::{KernelEvent, MissedExit};
@@ -143,13 +143,16 @@ impl Tracer {
         }
     }
 
-    /// Takes what is in the rings of other layouts. Some of it is in the ring of this one too.
-    pub fn read_imported(&mut self) -> Vec<KernelEvent> {
-        let mut events = Vec::new();
-        for (_, ring) in &mut self.imported {
-            while !ring.drain(&mut events) {}
-        }
-        events
+    /// What is in the rings of other layouts. Some of it is in the ring of this one too.
+    #[must_use]
+    pub fn read_imported(&self) -> Vec<KernelEvent> {
+        let read = |(dir, ring): &(PathBuf, MapData)| {
+            left_ring::unread(ring).unwrap_or_else(|error| {
+                tracing::warn!("the events of an earlier daemon in {} cannot be read: {error}", dir.display());
+                Vec::new()
+            })
+        };
+        self.imported.iter().flat_map(read).collect()
     }
 
     /// Removes the maps of other layouts.
@@ -161,7 +164,7 @@ impl Tracer {
         }
     }
 
-    fn import(&mut self, dir: &Path, inherited: &mut Inherited) -> Result<EventRing, KernelError> {
+    fn import(&mut self, dir: &Path, inherited: &mut Inherited) -> Result<MapData, KernelError> {
         let tracked = open_pinned(dir, "TRACKED", HashMap::try_from)?;
         inherited.tracked += self.import_tracked(&tracked)?;
 
@@ -187,7 +190,8 @@ impl Tracer {
                 }
             }
         }
-        Ok(EventRing::new(open_pinned(dir, "LIFECYCLE", RingBuf::try_from)?))
+        let ring = MapData::from_pin(dir.join("LIFECYCLE"));
+        ring.map_err(|source| KernelError::Map { map: "LIFECYCLE", doing: "open", source })
     }
 
     /// Copies entries until a pass finds no new one: what a process forks once it is in the new map is marked there.

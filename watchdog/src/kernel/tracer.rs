@@ -54,7 +54,7 @@ pub struct Tracer {
     /// Programs that an earlier daemon loaded.
     earlier: Vec<(String, OwnedFd)>,
     /// Rings of other layouts, and where their maps are pinned until the table is right.
-    pub(super) imported: Vec<(PathBuf, EventRing)>,
+    pub(super) imported: Vec<(PathBuf, MapData)>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.

@@ -110,7 +110,7 @@ fn users_leave_room_for_each_other() {
     // What the daemon tracks is held to the same.
     let [more, others] = [forker(65_534, 0), forker(65_533, 0)];
     let refused = scene.tracer.track(more.process, &root(more.process));
-    assert!(matches!(refused, Err(KernelError::Full(process)) if process == more.process), "{refused:?}");
+    assert!(matches!(refused, Err(KernelError::ShareFull(process)) if process == more.process), "{refused:?}");
     scene.track(others.process);
 
     drop(hog);
