@@ -82,6 +82,8 @@ pub(super) struct Pump {
     /// When freed memory was last returned to the kernel.
     trimmed: Instant,
     streak: u32,
+    /// Records at the head of the lifecycle ring whose events the engine has: taken out once what follows is recorded.
+    told: Option<usize>,
 }
 
 /// What comes next.
@@ -126,6 +128,7 @@ impl Pump {
             heartbeat,
             trimmed,
             streak,
+            told: None,
         }
     }
 
@@ -149,7 +152,14 @@ impl Pump {
             // Something that was just told may have to be concluded sooner.
             self.tick = self.tick.min(Instant::now() + self.core.next_tick(clock::now()));
             self.carry_out(effects)?;
+            self.skip_told();
             self.heartbeat.turn_completed(&self.hands);
+        }
+    }
+
+    fn skip_told(&mut self) {
+        if let (Some(told), Some(rings)) = (self.told.take(), &mut self.rings) {
+            rings.lifecycle.skip(told);
         }
     }
 
@@ -320,12 +330,12 @@ impl Pump {
                 self.core.facts_mut().tracking.missed_runs += missed;
                 self.core.lost(now, lifecycle, memory, effects);
             }
-            Report::Imported(events) => {
+            Report::Left { events, unread } => {
                 self.tell_all(events, effects);
+                self.told = Some(unread);
                 if matches!(self.stage, Stage::Building) {
                     self.stage = Stage::Checking;
                     self.rescan = Rescan::wanted_at(Instant::now());
-                    self.drain(effects);
                 }
             }
             Report::Untracked(processes) => self.core.facts_mut().tracking.untracked = processes,
@@ -341,7 +351,7 @@ impl Pump {
     /// A scan is in the table. After the first one, events of an earlier layout come before those in the ring.
     fn advance(&mut self, effects: &mut Vec<Effect>) -> io::Result<()> {
         match self.stage {
-            Stage::Building => self.order(Order::ReadImported)?,
+            Stage::Building => self.order(Order::ReadLeft)?,
             Stage::Checking => {
                 self.stage = Stage::Ready;
                 self.order(Order::TableIsRight)?;

@@ -80,7 +80,7 @@ async fn ready_waits_for_host_memory() {
     let mut bench = Workbench::new();
     for _ in 0..2 {
         bench.learn(Input::Scan(Scan { began: clock::now(), processes: Vec::new() }));
-        bench.take(Turn::Report(Some(Report::Imported(Vec::new()))));
+        bench.take(Turn::Report(Some(Report::Left { events: Vec::new(), unread: 0 })));
     }
     assert!(bench.ready.try_recv().is_err(), "requests are not answered yet");
     bench.learn(Input::Host(HostMemory { total: Bytes(1 << 30), ..HostMemory::default() }));

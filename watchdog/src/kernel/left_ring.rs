@@ -1,5 +1,5 @@
-//! The ring of another layout, which no program writes any more: read as often as needed, since nothing is taken out of it. A
-//! daemon that is killed before it has used the records leaves them to the next one.
+//! What an earlier daemon left in a ring, read without being taken out of it: a daemon that is killed before it has used the
+//! records leaves them to the next one. Programs may go on writing.
 //!
 //! Layout and header bits: kernel/bpf/ringbuf.c, include/uapi/linux/bpf.h (`BPF_RINGBUF_*`).
 
@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{null_mut, slice_from_raw_parts};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::maps::MapData;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -21,29 +22,29 @@ const DISCARD: u32 = 1 << 30;
 /// Bytes before each record: its length with the two bits, then a page offset.
 const HEADER: usize = 8;
 
-/// The events that nothing has read, oldest first. Records that make no sense are left out.
+/// The events that nothing has read, oldest first, and how many records they are. Records that make no sense are only counted.
 ///
 /// # Errors
 /// When the ring cannot be mapped.
-pub(super) fn unread(ring: &MapData) -> io::Result<Vec<KernelEvent>> {
+pub(super) fn unread(ring: &MapData) -> io::Result<(Vec<KernelEvent>, usize)> {
     let size = ring.info().map_err(io::Error::other)?.max_entries() as usize;
     let mapping = Mapping::of(ring, size)?;
     let (mut position, end) = (mapping.position(0), mapping.position(1));
-    let mut events = Vec::new();
+    let (mut events, mut records) = (Vec::new(), 0);
     while position < end {
         let at = (position % size as u64) as usize;
-        let head = mapping.bytes(at, HEADER)?;
-        let head = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]);
+        let head = mapping.head(at)?;
         if head & BUSY != 0 {
             break;
         }
         let len = (head & !(BUSY | DISCARD)) as usize;
         if head & DISCARD == 0 {
+            records += 1;
             events.extend(decode(mapping.bytes(at + HEADER, len)?).ok());
         }
         position += (len + HEADER).next_multiple_of(HEADER) as u64;
     }
-    Ok(events)
+    Ok((events, records))
 }
 
 /// A ring's pages: the reader's position, the writer's, and the data twice, so that no record is in two pieces.
@@ -64,8 +65,16 @@ impl Mapping {
 
     /// The position at the beginning of a page.
     fn position(&self, page: usize) -> u64 {
-        // SAFETY: the first two pages are mapped, and each begins with an aligned 64-bit number.
-        unsafe { self.start.byte_add(page * self.page).cast::<u64>().read_volatile() }
+        // SAFETY: the first two pages are mapped, and each begins with an aligned 64-bit number, which is only ever changed as
+        // a whole.
+        unsafe { AtomicU64::from_ptr(self.start.byte_add(page * self.page).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// The first word before a record.
+    fn head(&self, at: usize) -> io::Result<u32> {
+        let word: *const u32 = self.bytes(at, HEADER)?.as_ptr().cast();
+        // SAFETY: records are aligned to 8 bytes, and the kernel changes the word as a whole when the record is complete.
+        Ok(unsafe { AtomicU32::from_ptr(word.cast_mut()) }.load(Ordering::Acquire))
     }
 
     /// Bytes of the data.
@@ -74,7 +83,8 @@ impl Mapping {
         if from + len > self.len {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a record exceeds its ring"));
         }
-        // SAFETY: the range is mapped for as long as `self` lives, and the programs that wrote it are detached.
+        // SAFETY: the range is mapped for as long as `self` lives. No program writes a complete record again before the reader's
+        // position is past it, and nothing reads the ring meanwhile.
         Ok(unsafe { &*slice_from_raw_parts(self.start.byte_add(from).cast::<u8>(), len) })
     }
 }

@@ -114,6 +114,7 @@ impl Tracer {
         }
         inherited.tracked = counted.len();
         self.gate.begin_after(counted.into_iter())?;
+        self.left = Some(open_ring(dir)?);
         Ok(inherited)
     }
 
@@ -143,16 +144,19 @@ impl Tracer {
         }
     }
 
-    /// What is in the rings of other layouts. Some of it is in the ring of this one too.
-    #[must_use]
-    pub fn read_imported(&self) -> Vec<KernelEvent> {
-        let read = |(dir, ring): &(PathBuf, MapData)| {
+    /// What earlier daemons left in their rings, and how many records of it are in the ring of this one: they stay there until
+    /// they are [skipped](super::EventStream::skip).
+    pub fn read_left(&mut self) -> (Vec<KernelEvent>, usize) {
+        let read = |ring: &MapData| {
             left_ring::unread(ring).unwrap_or_else(|error| {
-                tracing::warn!("the events of an earlier daemon in {} cannot be read: {error}", dir.display());
-                Vec::new()
+                tracing::warn!("the events that an earlier daemon left cannot be read: {error}");
+                Default::default()
             })
         };
-        self.imported.iter().flat_map(read).collect()
+        let mut events: Vec<KernelEvent> = self.imported.iter().flat_map(|(_, ring)| read(ring).0).collect();
+        let (mut own, records) = self.left.take().map(|ring| read(&ring)).unwrap_or_default();
+        events.append(&mut own);
+        (events, records)
     }
 
     /// Removes the maps of other layouts.
@@ -190,8 +194,7 @@ impl Tracer {
                 }
             }
         }
-        let ring = MapData::from_pin(dir.join("LIFECYCLE"));
-        ring.map_err(|source| KernelError::Map { map: "LIFECYCLE", doing: "open", source })
+        open_ring(dir)
     }
 
     /// Copies entries until a pass finds no new one: what a process forks once it is in the new map is marked there.
@@ -287,6 +290,11 @@ fn misses_in(dir: &Path) -> Result<u64, KernelError> {
     let groups = GROUPS.map(|names| names.iter().filter_map(open).collect::<Vec<OwnedFd>>());
     let groups = groups.iter().map(|programs| programs.iter().map(AsFd::as_fd).collect());
     Misses::of(groups).count().map_err(KernelError::Misses)
+}
+
+fn open_ring(dir: &Path) -> Result<MapData, KernelError> {
+    let ring = MapData::from_pin(dir.join("LIFECYCLE"));
+    ring.map_err(|source| KernelError::Map { map: "LIFECYCLE", doing: "open", source })
 }
 
 fn open_pinned<T>(

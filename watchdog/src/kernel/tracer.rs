@@ -55,6 +55,8 @@ pub struct Tracer {
     earlier: Vec<(String, OwnedFd)>,
     /// Rings of other layouts, and where their maps are pinned until the table is right.
     pub(super) imported: Vec<(PathBuf, MapData)>,
+    /// The ring, as an earlier daemon left it: to be read once.
+    pub(super) left: Option<MapData>,
 }
 
 /// The two rings: what lives and dies, and memory in close watch.
@@ -171,6 +173,7 @@ impl Tracer {
             links: Vec::new(),
             earlier: Vec::new(),
             imported: Vec::new(),
+            left: None,
         }
     }
 

@@ -55,8 +55,13 @@ pub(super) enum Report {
         /// Of `lifecycle`, runs of kernel programs that the kernel skipped.
         missed: u64,
     },
-    /// Events of an earlier daemon's ring, in answer to [`Order::ReadImported`].
-    Imported(Vec<KernelEvent>),
+    /// What earlier daemons left in their rings, in answer to [`Order::ReadLeft`].
+    Left {
+        /// Oldest first in each ring.
+        events: Vec<KernelEvent>,
+        /// So many records of it are still in the ring that the engine's loop reads.
+        unread: usize,
+    },
     /// So many processes could not be tracked at present.
     Untracked(u64),
     /// The memory programs are attached, or not.

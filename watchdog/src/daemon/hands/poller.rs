@@ -72,7 +72,7 @@ impl Hand {
                 let report = self.round()?.map_or(Report::NoScan, |scan| Report::Input(Input::Scan(scan)));
                 self.send(report)?;
             }
-            Order::ReadImported => self.send(Report::Imported(Vec::new()))?,
+            Order::ReadLeft => self.send(Report::Left { events: Vec::new(), unread: 0 })?,
             Order::LookAtHost => self.look_at_host()?,
             Order::Ping(ping) => drop(ping.send(())),
             Order::Admit(admission) => self.warden.send(Deed::Admit(admission)).map_err(|_| Ended)?,

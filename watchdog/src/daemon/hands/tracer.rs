@@ -51,8 +51,8 @@ pub(in crate::daemon) enum Order {
     Configure(Arc<Config>),
     /// Have all processes looked at, with what the map holds.
     Scan,
-    /// Read the events that an earlier daemon of another layout left.
-    ReadImported,
+    /// Read the events that earlier daemons left.
+    ReadLeft,
     /// What an earlier daemon left is in the table: the next one can begin after it.
     TableIsRight,
     /// Look at the host's memory now.
@@ -242,9 +242,9 @@ impl Hand {
                 self.deny();
                 self.scan()?;
             }
-            Order::ReadImported => {
-                let events = self.tracer.read_imported();
-                self.send(Report::Imported(events))?;
+            Order::ReadLeft => {
+                let (events, unread) = self.tracer.read_left();
+                self.send(Report::Left { events, unread })?;
             }
             Order::TableIsRight => {
                 self.table_is_right = true;
