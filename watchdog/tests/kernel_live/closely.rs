@@ -14,9 +14,11 @@ fn this_kernel_gives_every_feature() {
         assert_eq!(feature, &Ok(()));
     }
     // fork, exec, one of two for exit, free; signal, one of two for victims; three of close watch; the sampler, and what counts;
-    // and two that refuse, where they are called.
+    // and two that refuse, where they are called. Spares of fork and exit come on top where tracepoints can be preempted.
     let programs = scene.tracer.program_stats();
-    assert_eq!(programs.len(), if lsm.is_ok() { 13 } else { 11 }, "{programs:?}");
+    let spares = programs.iter().filter(|program| program.name.ends_with("_spare")).count();
+    assert!(matches!(spares, 0 | 2), "{programs:?}");
+    assert_eq!(programs.len() - spares, if lsm.is_ok() { 13 } else { 11 }, "{programs:?}");
     // The verifier gives up at a million; exec needs 105,000 on 6.1, and 49,000 on 6.18.
     assert!(programs.iter().all(|program| program.verified_instructions < 300_000), "{programs:?}");
 }
