@@ -139,9 +139,10 @@ fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()>
         Names::NONE
     };
     // Looked up once more: to carry the first answer over the loop would have the verifier go through it three times.
-    let killed = gate::kills_denied() && gate::killed_at_exec(member(tgid, task).as_deref(), task, bprm, names.last);
-    // And again right before it is written: the element may be another process's by now.
-    match member(tgid, task) {
+    // A third look-up, right before the entry is written, would be more than the verifier of Linux 6.1 goes through.
+    let member = member(tgid, task);
+    let killed = gate::kills_denied() && gate::killed_at_exec(member.as_deref(), task, bprm, names.last);
+    match member {
         Some(entry) => {
             entry.lineage.flags &= !LineageFlags::FORKED;
             entry.inherited_peak = task.process().maxrss();
