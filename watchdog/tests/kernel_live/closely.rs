@@ -19,8 +19,8 @@ fn this_kernel_gives_every_feature() {
     let spares = programs.iter().filter(|program| program.name.ends_with("_spare")).count();
     assert!(matches!(spares, 0 | 2), "{programs:?}");
     assert_eq!(programs.len() - spares, if lsm.is_ok() { 13 } else { 11 }, "{programs:?}");
-    // The verifier gives up at a million; exec needs 105,000 on 6.1, and 49,000 on 6.18.
-    assert!(programs.iter().all(|program| program.verified_instructions < 300_000), "{programs:?}");
+    // The verifier gives up at a million; exec needs 582,000 on 6.1.
+    assert!(programs.iter().all(|program| program.verified_instructions < 700_000), "{programs:?}");
 }
 
 #[test]
