@@ -41,7 +41,8 @@ async fn urgent_event_brings_held_ones() {
     let (mut tracer, streams) =
         Tracer::load(&LoadOptions::new(4_096, &candidates)).expect("these tests need root and a kernel with BTF");
     let mut lifecycle = streams.lifecycle.into_stream().expect("a runtime that watches descriptors");
-    let agent = Agent::waiting("/bin/true");
+    // Two commands: busybox's shell executes the last one in its own place.
+    let agent = Agent::waiting("/bin/true; /bin/true");
     tracer.track(agent.process, &root(agent.process)).expect("track");
     agent.go();
 
