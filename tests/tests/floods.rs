@@ -53,15 +53,18 @@ fn write_long_history(state: &Path) {
     store.append(&(0..8_000).flat_map(record).collect::<Vec<u8>>()).unwrap();
 }
 
+/// A daemon that keeps the long history.
+fn with_long_history(stage: &Stage) -> Daemon {
+    let state = stage.directory().join("long");
+    write_long_history(&state);
+    let config = "[history]\nretention = \"3650d\"\n";
+    Daemon::with(stage, &Options { state: Some(&state), config, ..Options::default() })
+}
+
 #[test]
 fn postmortem_flood_costs_few_threads() {
     let stage = Stage::new();
-    let state = stage.directory().join("long");
-    write_long_history(&state);
-    let daemon = Daemon::with(
-        &stage,
-        &Options { state: Some(&state), config: "[history]\nretention = \"3650d\"\n", ..Options::default() },
-    );
+    let daemon = with_long_history(&stage);
     let before = thread_count(&daemon);
     let socket = daemon.socket();
 
@@ -99,12 +102,7 @@ fn postmortem_flood_costs_few_threads() {
 #[test]
 fn slow_readers_of_history_hold_no_thread() {
     let stage = Stage::new();
-    let state = stage.directory().join("long");
-    write_long_history(&state);
-    let daemon = Daemon::with(
-        &stage,
-        &Options { state: Some(&state), config: "[history]\nretention = \"3650d\"\n", ..Options::default() },
-    );
+    let daemon = with_long_history(&stage);
     let socket = daemon.socket();
     let before = thread_count(&daemon);
 
