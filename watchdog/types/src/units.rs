@@ -10,7 +10,7 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// An amount of memory in binary units, with one decimal below ten: `9.5 MiB`, `812 MiB`.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown of what an f64 holds to fifteen")]
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return if bytes == 0 { "0".into() } else { format!("{bytes} B") };
     }
@@ -27,7 +27,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// A span in its one or two largest units: `45s`, `3m`, `2h 5m`, `3d 4h`.
 #[must_use]
-pub(crate) fn span(span: Duration) -> String {
+pub fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     let two = |large: u64, large_unit, small: u64, small_unit| match small {
@@ -44,7 +44,7 @@ pub(crate) fn span(span: Duration) -> String {
 
 /// A measured span: as [`span`], with what is below ten seconds in more detail: `0.42s`, `3.5s`.
 #[must_use]
-pub(crate) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds) {
         Ok(long) if long >= Duration::from_secs(10) => span(long),
         Ok(short) => {
@@ -57,21 +57,21 @@ pub(crate) fn seconds(seconds: f64) -> String {
 
 /// The time from the RFC 3339 moment `then` to `now`; `None` when `then` is no moment. A moment to come is no time ago.
 #[must_use]
-pub(crate) fn age(then: &str, now: Timestamp) -> Option<Duration> {
+pub fn age(then: &str, now: Timestamp) -> Option<Duration> {
     let then: Timestamp = then.parse().ok()?;
     Some(Duration::try_from(now.duration_since(then)).unwrap_or_default())
 }
 
 /// The RFC 3339 moment on a clock of this time zone, with milliseconds; `None` when it is no moment.
 #[must_use]
-pub(crate) fn clock(moment: &str, zone: TimeZone) -> Option<String> {
+pub fn clock(moment: &str, zone: TimeZone) -> Option<String> {
     let moment: Timestamp = moment.parse().ok()?;
     Some(moment.to_zoned_datetime(zone).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string())
 }
 
 /// `1 process`, `2 processes`.
 #[must_use]
-pub(crate) fn count(n: u64, one: &str, more: &str) -> String {
+pub fn count(n: u64, one: &str, more: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { more })
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_never_negative_and_nonsense_has_none() {
+    fn age_is_never_negative() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         assert_eq!(age("2026-01-02T03:03:05.000Z", now), Some(Duration::from_secs(60)));
         assert_eq!(age("2026-01-02T03:05:05Z", now), Some(Duration::ZERO));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_shows_the_zone_of_the_reader() {
+    fn clock_uses_readers_time_zone() {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         assert_eq!(clock("2026-01-02T23:04:05.25Z", zone.clone()).as_deref(), Some("2026-01-03 01:04:05.250"));
         assert_eq!(clock("\x1b[2J", zone), None);
