@@ -2,75 +2,101 @@
 
 use serde::{Deserialize, Serialize};
 
-/// All sessions that the asking user may see.
+/// The sessions that the requesting user can see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Tree {
-    /// In the order in which they began.
+    /// In order of start.
     pub sessions: Vec<Session>,
 }
 
 /// An agent and everything forked below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Session {
-    /// Counted up by the daemon, never used again.
+    /// Increases with each session; never reused.
     pub id: u64,
-    /// The profile that recognised the agent.
+    /// The profile that matched the agent.
     pub profile: String,
-    /// Whether the agent lives.
+    /// State of the agent.
     pub state: SessionState,
     /// Launched through the gate.
     pub gated: bool,
-    /// The agent's user, by name; the number where it has no name.
+    /// Name of the agent's user, or the uid if it has none.
     pub user: String,
-    /// The agent's user, by number.
+    /// Uid of the agent.
     pub uid: u32,
     /// When the agent was forked, RFC 3339.
     pub started_at: String,
-    /// anon + shmem + swap of all its processes, with what they share counted once, but for what serves every session (a
-    /// build server that outlived its command): that is charged to nobody.
+    /// anon + shmem + swap of all its processes; shared memory counts once. Processes that serve several sessions, such
+    /// as a build server that outlived its command, are charged to no session.
     pub memory_bytes: u64,
-    /// The session inside which this agent was started, if any.
+    /// The highest `memory_bytes` so far, sampled about once a second; 0 if the agent belongs to another user.
+    #[serde(default)]
+    pub peak_memory_bytes: u64,
+    /// Resident memory of all its processes together; shared memory counts for each.
+    #[serde(default)]
+    pub resident_bytes: u64,
+    /// Swapped-out memory of all its processes together.
+    #[serde(default)]
+    pub swap_bytes: u64,
+    /// Since when no process of it is active, kept ones aside, RFC 3339; null while one is, and with `[reclaim] mode`
+    /// "off".
+    #[serde(default)]
+    pub idle_since: Option<String>,
+    /// Living processes, whether or not `processes` lists them.
+    #[serde(default)]
+    pub process_count: u64,
+    /// oom_score_adj of its living agent, as last read. The OOM killer spares an agent with -500 or less.
+    #[serde(default)]
+    pub oom_score_adj: Option<i32>,
+    /// The session in which this agent was started, if any.
     pub parent_session: Option<u64>,
-    /// Its zombies: dead processes that their parent has not waited for.
+    /// Processes that exited and that their parent has not waited for.
     pub zombies: u64,
-    /// A parent stands before its children; siblings stand in the order of their start.
+    /// Parents before their children, siblings in order of start.
     pub processes: Vec<Process>,
 }
 
-/// Whether a session's agent lives.
+/// State of a session's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// Its agent lives.
+    /// The agent is alive.
     Running,
-    /// Its agent is dead, and helpers are left behind.
+    /// The agent is dead; helpers are alive.
     Orphaned,
-    /// Its agent is dead, and what is left is meant to stay, if anything is.
+    /// The agent is dead; only kept processes are alive, if any.
     Ended,
 }
 
 /// A process of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Process {
-    /// Its number in the initial pid namespace.
+    /// Pid in the initial pid namespace.
     pub pid: u32,
     /// Field 22 of /proc/PID/stat: clock ticks since boot.
     pub start_time: u64,
-    /// Today's parent.
+    /// The current parent.
     pub ppid: u32,
-    /// The parent that forked it; of a process whose fork nobody saw, its parent when it was first seen.
+    /// The parent that forked it. If the fork was not observed, the parent when it was first seen.
     pub parent_pid: u32,
     /// Forks below the agent.
     pub depth: u32,
-    /// What it is to the agent.
+    /// Role in the session.
     pub kind: ProcessKind,
-    /// Its name now, cut at 15 bytes by the kernel. Says nothing about what it is.
+    /// The current name, cut to 15 bytes by the kernel. Not an identity: processes choose it.
     pub comm: String,
-    /// The arguments that it was executed with, whatever it later wrote over them. Empty for another user's process.
+    /// Its script, or else the file that it executes, as findings and explanations name it.
+    #[serde(default)]
+    pub name: String,
+    /// The arguments of its exec, even if overwritten later. Empty for other users' processes.
     pub argv: Vec<String>,
-    /// Whether its place in the session is in order.
+    /// State in the session.
     pub state: ProcessState,
-    /// Resident memory of every kind.
+    /// Resident memory of all kinds.
     pub rss_bytes: u64,
     /// Anonymous resident memory.
     pub anon_bytes: u64,
@@ -80,46 +106,52 @@ pub struct Process {
     pub swap_bytes: u64,
     /// The highest resident set so far.
     pub peak_bytes: u64,
-    /// Why it is kept, where it is.
+    /// As last read: of agents and large processes every 30 s at most, of others shortly after their start. The OOM killer
+    /// spares a process with -500 or less.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oom_score_adj: Option<i32>,
+    /// Set if it is kept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kept_because: Option<String>,
 }
 
-/// What a process is to its agent.
+/// Role of a process in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessKind {
-    /// The agent itself, its launcher and its own background daemon included.
+    /// The agent itself, with its launcher and its own background daemon.
     Agent,
-    /// The same agent program once more, started by the agent.
+    /// The same agent program, started by the agent.
     Subagent,
-    /// A server of the Model Context Protocol, with the wrappers (npx, uvx, sh) in front of it.
+    /// A Model Context Protocol server, with its wrappers (npx, uvx, sh).
     McpServer,
     /// A browser or its driver, with its renderers.
     Browser,
     /// A language server and its children.
     LanguageServer,
-    /// What a tool call runs: shells, compilers, tests, dev servers.
+    /// Commands of tool calls: shells, compilers, tests, dev servers.
     Tool,
     /// Anything else.
     Other,
 }
 
-/// Whether a process's place in its session is in order.
+/// State of a process in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessState {
-    /// In order.
+    /// None of the others.
     Running,
     /// Its nearest agent is dead.
     Orphaned,
-    /// Its own parent exited while its agent lives.
+    /// Its parent exited; its agent is alive.
     Detached,
-    /// It belongs to a finished task.
+    /// Idle, old and superseded, although its parent is alive.
     Stale,
-    /// Dead; its parent has not waited for it.
+    /// Exited; its parent has not waited for it.
     Zombie,
-    /// Meant to stay.
+    /// Intended to stay: adopted, configured, or with evidence.
     Kept,
 }
 

@@ -1,10 +1,12 @@
-//! `GET /v1/findings`: what the detectors concluded.
+//! `GET /v1/findings`: the conclusions of the detectors.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-/// Findings that the asking user may see.
+use crate::Evidence;
+
+/// Findings that the user may see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Findings {
     /// The oldest first.
     pub findings: Vec<Finding>,
@@ -12,16 +14,17 @@ pub struct Findings {
 
 /// A detector's conclusion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// Counted up by the daemon, never used again.
+    /// Never reused.
     pub id: u64,
     /// What was found.
     pub kind: FindingKind,
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// The session that it concerns, if one.
+    /// The session, if it is about one.
     pub session: Option<u64>,
-    /// The process that it concerns; of a group, its oldest top.
+    /// The process; of a group, its oldest top process.
     pub pid: u32,
     /// That process's start, field 22 of /proc/PID/stat.
     pub start_time: u64,
@@ -31,57 +34,65 @@ pub struct Finding {
     pub closed_at: Option<String>,
     /// Why it closed; null while it is open.
     pub closed_because: Option<String>,
-    /// In one sentence, for a person.
+    /// One sentence for people.
     pub summary: String,
     /// The numbers behind it.
-    pub evidence: Map<String, Value>,
-    /// What policy proposes: `report` or `terminate`.
+    pub evidence: Evidence,
+    /// The action that policy proposes: `report` or `terminate`.
     pub proposed_action: String,
-    /// What was done; null when nothing was.
+    /// The action that was taken; null when there was none.
     pub action_taken: Option<String>,
 }
 
-/// What a finding is about, by design.md's words.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// Helpers whose nearest agent is dead.
     Orphan,
     /// A helper whose own parent exited while its agent lives.
     Detached,
-    /// A helper that belongs to a finished task.
+    /// A helper of a finished task.
     Stale,
-    /// The same server once more for the same user.
+    /// The same server again for the same user.
     Duplicate,
-    /// An agent whose terminal or session leader is gone.
+    /// An agent whose terminal or session leader has exited.
     Abandoned,
-    /// Memory that grows without end.
+    /// Memory that keeps growing.
     Leak,
     /// Many helpers in a short time.
     Fanout,
     /// Over a configured limit.
     Overlimit,
-    /// An agent that was started past the gate.
+    /// An agent that was started outside the gate.
     Ungated,
     /// Memory or processes of an agent outside its tree.
     External,
+    /// Processes and threads near a limit.
+    Tasks,
+    /// An agent that the OOM killer spares.
+    Protected,
+    /// Idle agents of a user that nothing is attached to.
+    Unattended,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Info,
-    /// Worth doing something about.
+    /// Needs action.
     Warning,
-    /// Worth doing something about at once.
+    /// Needs action at once.
     Critical,
 }
 
 impl FindingKind {
     /// Every kind, as the metrics list them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Orphan,
         Self::Detached,
         Self::Stale,
@@ -92,6 +103,9 @@ impl FindingKind {
         Self::Overlimit,
         Self::Ungated,
         Self::External,
+        Self::Tasks,
+        Self::Protected,
+        Self::Unattended,
     ];
 
     /// The name in JSON, metrics and tables.
@@ -108,6 +122,9 @@ impl FindingKind {
             Self::Overlimit => "overlimit",
             Self::Ungated => "ungated",
             Self::External => "external",
+            Self::Tasks => "tasks",
+            Self::Protected => "protected",
+            Self::Unattended => "unattended",
         }
     }
 }
