@@ -1,46 +1,47 @@
-//! Names of files that are not let start past the gate.
+//! The executables that may only start through the gate.
 
-use super::candidates::{expanded, is_literal};
+use super::gate::Ungated;
 use super::globs::Globs;
-use super::profile::Patterns;
-use super::{Config, Profile, Ungated};
-use crate::engine::classify::Runtime;
+use super::patterns::{Patterns, expanded, is_literal};
+use super::profile::Profile;
+use super::tables::Config;
+use watchdog_classify::Runtime;
 
-/// The names of files that are an agent of a denied profile whenever they are executed: what the kernel can deny by itself. A
-/// profile is denied by its own `ungated = "deny"`, or by `[gate]`'s where it has none.
+/// File names whose exec the kernel programs can deny by themselves: each always is an agent of a denied profile. A profile
+/// is denied by its own `ungated = "deny"`, or by that of `[gate]` where it has none.
 ///
-/// The kernel knows no more than the name of the file, and must never hit what only shares a directory or an interpreter with
-/// an agent. So no name comes from
-/// - a pattern whose last component has a wildcard (a version number for a name),
-/// - the name of an interpreter, or `env`: an agent's script that is handed to one (`node cli.js`) has no name of its own,
-/// - a name that many programs bear (`index.js`, `cli.js`, `__main__.py`, `run`),
-/// - a name that an agent of a profile which is not denied may bear too,
-/// - a way that goes by the first argument (`first_arg`), since the same file is mostly something else,
-/// - `argv0` or `comm`, which are whatever somebody wrote there.
+/// The kernel sees the file name only, and must never deny a program that merely shares a directory or an interpreter with
+/// an agent. So these give no name:
+/// - a pattern whose last component has a wildcard, such as a version number,
+/// - an interpreter, or `env`: the script in `node cli.js` has no exec of its own,
+/// - a name that many programs have (`index.js`, `cli.js`, `__main__.py`, `run`),
+/// - a name that an agent of a profile that is not denied may have,
+/// - a match with `first_arg`, since other first arguments make the same file another program,
+/// - `argv0` and `comm`, which the parent or the process chooses freely.
 ///
-/// What these are started as is found by userspace, and ended there. On the other side, `not_first_arg` is not looked at: a
-/// `claude` that a browser starts as its helper (`--chrome-native-host`) is denied by its name all the same, and so is
-/// another program of the same name (`goose up`, which migrates a database).
+/// Userspace finds and kills the agents that start otherwise. `not_first_arg` has no effect here: a `claude` that a browser
+/// starts as its helper (`--chrome-native-host`) is denied by name, and so is another program of the same name
+/// (`goose up`, which migrates a database).
 #[must_use]
 pub fn denied_names(config: &Config) -> Vec<Vec<u8>> {
     let (denied, exempt): (Vec<&Profile>, Vec<&Profile>) =
         config.profiles.iter().partition(|profile| is_denied(config, profile));
-    let mut names: Vec<String> = denied.into_iter().flat_map(Profile::ways).flat_map(names_of).collect();
+    let mut names: Vec<String> = denied.into_iter().flat_map(Profile::patterns).flat_map(literal_names).collect();
     names.sort_unstable();
     names.dedup();
     if !names.is_empty() {
-        let exempt: Vec<Globs> = exempt.into_iter().flat_map(Profile::ways).flat_map(last_components).collect();
+        let exempt: Vec<Globs> = exempt.into_iter().flat_map(Profile::patterns).flat_map(last_components).collect();
         names.retain(|name| !exempt.iter().any(|globs| globs.matches(name)));
     }
     names.into_iter().map(String::into_bytes).collect()
 }
 
-/// Where the files of denied agents may lie. A file that is found there is denied by its identity, whatever it is called.
+/// Where to look for the files of denied agents. Each file found is denied by its inode, under any name.
 #[derive(Clone, Debug, Default)]
 pub struct DeniedFiles {
-    /// Globs of whole paths. A file that one of them matches is denied however common its name is.
+    /// Globs on whole paths. A file that matches is denied even if its name is common.
     pub paths: Vec<String>,
-    /// Names that a file has in a directory of programs.
+    /// File names in directories of programs.
     pub names: Vec<String>,
     /// Paths of agents of profiles that are not denied.
     exempt: Vec<Globs>,
@@ -52,47 +53,48 @@ impl DeniedFiles {
     pub fn of(config: &Config) -> Self {
         let (denied, exempt): (Vec<&Profile>, Vec<&Profile>) =
             config.profiles.iter().partition(|profile| is_denied(config, profile));
-        let ways = denied.into_iter().flat_map(Profile::ways).filter(|way| way.first_arg.is_empty());
-        let globs = ways.flat_map(|way| way.exe.iter().chain(&way.script)).flat_map(|glob| expanded(glob));
+        let matches = denied.into_iter().flat_map(Profile::patterns).filter(|match_| match_.first_arg.is_empty());
+        let globs = matches.flat_map(|match_| match_.exe.iter().chain(&match_.script)).flat_map(|glob| expanded(glob));
         let paths: Vec<String> = globs.filter(|glob| glob.starts_with('/')).collect();
         let names = denied_names(config).into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
-        let exempt = exempt.into_iter().flat_map(Profile::ways).map(|way| [&way.exe[..], &way.script[..]].concat());
+        let exempt =
+            exempt.into_iter().flat_map(Profile::patterns).map(|match_| [&match_.exe[..], &match_.script[..]].concat());
         Self { paths, names, exempt: exempt.filter_map(|globs| Globs::new(globs).ok()).collect() }
     }
 
-    /// There is nothing to look for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty() && self.names.is_empty()
     }
 
-    /// A profile that is not denied recognises this path.
+    /// Whether a profile that is not denied recognises this path.
     #[must_use]
-    pub fn spares(&self, path: &str) -> bool {
+    pub fn exempts(&self, path: &str) -> bool {
         self.exempt.iter().any(|globs| globs.matches(path))
     }
 }
 
 fn is_denied(config: &Config, profile: &Profile) -> bool {
-    profile.bounds.ungated.unwrap_or(config.gate.ungated) == Ungated::Deny
+    profile.limits.ungated.or(config.gate.ungated) == Some(Ungated::Deny)
 }
 
-/// Names, with or without an extension, that say what part of a program it is rather than which program.
+/// Names, without extension, that many programs have.
 const COMMON_STEMS: &[&str] =
     &["app", "bin", "bundle", "cli", "entry", "index", "main", "__main__", "run", "server", "start"];
 
-fn names_of(way: &Patterns) -> Vec<String> {
-    if !way.first_arg.is_empty() {
+fn literal_names(patterns: &Patterns) -> Vec<String> {
+    if !patterns.first_arg.is_empty() {
         return Vec::new();
     }
-    way.exe.iter().chain(&way.script).flat_map(|glob| expanded(glob)).filter_map(|glob| name(&glob)).collect()
+    let globs = patterns.exe.iter().chain(&patterns.script);
+    globs.flat_map(|glob| expanded(glob)).filter_map(|glob| name(&glob)).collect()
 }
 
-/// What the name of a file looks like that is an agent in this way, whatever else has to be true of it.
-fn last_components(way: &Patterns) -> Vec<Globs> {
-    let Patterns { exe, argv0, script, comm, first_arg: _, not_first_arg: _ } = way;
+/// A superset of the file names that these patterns match.
+fn last_components(patterns: &Patterns) -> Vec<Globs> {
+    let Patterns { exe, argv0, script, comm, first_arg: _, not_first_arg: _ } = patterns;
     let paths = [exe, argv0, script, comm].into_iter().flatten().flat_map(|glob| expanded(glob));
-    // A part of a glob need not be one: it may end between brackets. What it would match then is not known, so all is.
+    // Cut at a '/', a glob may end between brackets and be invalid: then assume that it matches every name.
     let part = |path: &str| Globs::new(vec![path.rsplit('/').next()?.to_owned()]).ok();
     paths.filter_map(|path| part(&path).or_else(|| Globs::new(vec!["*".to_owned()]).ok())).collect()
 }
@@ -100,9 +102,9 @@ fn last_components(way: &Patterns) -> Vec<Globs> {
 fn name(glob: &str) -> Option<String> {
     let last = glob.rsplit('/').next().filter(|last| is_literal(last))?;
     let stem = last.rsplit_once('.').map_or(last, |(stem, _)| stem);
-    let tells =
+    let is_specific =
         !last.starts_with("-m ") && last != "env" && Runtime::of(last).is_none() && !COMMON_STEMS.contains(&stem);
-    tells.then(|| last.to_owned())
+    is_specific.then(|| last.to_owned())
 }
 
 #[cfg(test)]
@@ -111,15 +113,15 @@ mod tests {
 
     use super::*;
 
-    /// What is denied when these profiles, each with its own policy, stand beside `[gate] ungated`.
+    /// The names denied by `[gate] ungated` and these profiles, each with its own policy.
     fn denied(gate: Ungated, profiles: Vec<(Patterns, Option<Ungated>)>) -> Vec<String> {
         let profiles = profiles.into_iter().map(|(patterns, ungated)| {
             let mut profile = Profile::new("p", [patterns]).unwrap();
-            profile.bounds.ungated = ungated;
+            profile.limits.ungated = ungated;
             profile
         });
         let mut config = Config { profiles: profiles.collect(), ..Config::default() };
-        config.gate.ungated = gate;
+        config.gate.ungated = Some(gate);
         denied_names(&config).into_iter().map(|name| String::from_utf8(name).unwrap()).collect()
     }
 
@@ -152,12 +154,12 @@ mod tests {
     #[case::not_first_arg_is_not_looked_at(Patterns { not_first_arg: vec!["x".into()], ..exe(&["*/a"]) }, &["a"])]
     #[case::first_arg(Patterns { first_arg: vec!["daemon".into()], ..exe(&["*/a"]) }, &[])]
     #[case::argv0_and_comm(Patterns { argv0: vec!["*/a".into()], comm: vec!["b".into()], ..Patterns::default() }, &[])]
-    fn only_names_that_are_the_agents_alone_are_denied(#[case] patterns: Patterns, #[case] expected: &[&str]) {
+    fn only_unambiguous_names_are_denied(#[case] patterns: Patterns, #[case] expected: &[&str]) {
         assert_eq!(names(patterns), expected);
     }
 
     #[test]
-    fn a_profiles_own_policy_goes_before_the_gates() {
+    fn profile_policy_overrides_gate() {
         let both = |own, other| vec![(exe(&["*/a"]), own), (exe(&["*/b"]), other)];
         assert_eq!(denied(Ungated::Warn, both(Some(Ungated::Deny), None)), ["a"]);
         assert_eq!(denied(Ungated::Deny, both(Some(Ungated::Allow), None)), ["b"]);
@@ -173,7 +175,7 @@ mod tests {
     #[case::script(script(&["*/a"]))]
     #[case::comm(Patterns { comm: vec!["a".into()], ..Patterns::default() })]
     #[case::an_argument(Patterns { first_arg: vec!["acp".into()], ..exe(&["*/a"]) })]
-    fn a_name_that_a_profile_bears_which_is_not_denied_is_left_to_userspace(#[case] exempt: Patterns) {
+    fn name_of_exempt_profile_not_denied(#[case] exempt: Patterns) {
         for order in [[0, 1], [1, 0]] {
             let profiles = [(exe(&["*/a", "*/b.js"]), None), (exempt.clone(), Some(Ungated::Warn))];
             let profiles = order.map(|at: usize| profiles[at].clone()).to_vec();
@@ -183,9 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_agents_are_denied_by_their_commands_and_nothing_else_is() {
+    fn built_in_agents_denied_by_command() {
         let mut config = Config::default();
-        config.gate.ungated = Ungated::Deny;
+        config.gate.ungated = Some(Ungated::Deny);
         let names = denied_names(&config);
         for name in ["claude", "codex", "gemini", "qwen", "opencode", "copilot", "cline", "aider", "goose", "amp"] {
             assert!(names.iter().any(|known| known == name.as_bytes()), "{name}");

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
+use watchdog_types::Image;
 
 fn image(path: &str, argv: &[&str]) -> Image {
-    Image { path: path.into(), argv: argv.iter().map(|argument| (*argument).into()).collect(), truncated: false }
+    Image::new(path, argv.iter().copied())
 }
 
 fn recognised(path: &str, argv: &[&str]) -> Option<String> {
@@ -40,8 +41,20 @@ fn recognised(path: &str, argv: &[&str]) -> Option<String> {
 #[case::goose("/h/.local/bin/goose", &["goose", "session"], "goose")]
 #[case::cursor("/h/.local/share/cursor-agent/versions/2025.1/node", &["/h/.local/bin/agent", "/h/.local/share/cursor-agent/versions/2025.1/index.js"], "cursor-agent")]
 #[case::claude_flow("/usr/bin/node", &["node", "/x/@claude-flow/cli/bin/cli.js", "daemon", "start"], "claude-flow")]
+#[case::amp("/x/node_modules/@ampcode/cli-linux-x64/amp", &["amp"], "amp")]
+#[case::amp_package("/x/node_modules/@ampcode/cli/bin/amp.exe", &["/x/node_modules/.bin/amp", "-x"], "amp")]
+#[case::crush("/h/go/bin/crush", &["crush", "run"], "crush")]
+#[case::crush_launcher("/usr/bin/node", &["node", "/x/.bin/crush"], "crush")]
+#[case::kilo("/x/node_modules/@kilocode/cli-linux-x64/bin/kilo", &["/x/node_modules/@kilocode/cli-linux-x64/bin/kilo"], "kilo")]
+#[case::kilo_launcher("/usr/bin/node", &["node", "/x/.bin/kilocode"], "kilo")]
+#[case::qwen_entry("/usr/bin/node", &["node", "/x/@qwen-code/qwen-code/cli-entry.js"], "qwen-code")]
+#[case::droid("/x/node_modules/droid/bin/droid", &["/x/node_modules/.bin/droid"], "droid")]
+#[case::kiro("/h/.local/bin/kiro-cli-chat", &["kiro-cli-chat", "chat"], "kiro")]
+#[case::openhands("/v/bin/python3", &["/v/bin/python3", "/v/bin/openhands"], "openhands")]
+#[case::plandex("/usr/local/bin/plandex", &["pdx"], "plandex")]
+#[case::cagent("/usr/local/bin/cagent", &["cagent", "run", "a.yaml"], "cagent")]
 #[case::extension_host("/v/node", &["/v/node", "--dns-result-order=ipv4first", "/v/out/bootstrap-fork", "--type=extensionHost"], "vscode")]
-fn an_agent_is_recognised(#[case] path: &str, #[case] argv: &[&str], #[case] expected: &str) {
+fn agent_is_recognised(#[case] path: &str, #[case] argv: &[&str], #[case] expected: &str) {
     assert_eq!(recognised(path, argv).as_deref(), Some(expected));
 }
 
@@ -70,6 +83,10 @@ fn an_agent_is_recognised(#[case] path: &str, #[case] argv: &[&str], #[case] exp
 #[case::patch("/x/bin/codex", &["codex", "--codex-run-as-apply-patch", "p"])]
 #[case::migration("/h/go/bin/goose", &["goose", "postgres", "up"])]
 #[case::deployment("/usr/local/bin/copilot", &["copilot", "svc", "deploy"])]
+#[case::kilo_editor("/usr/local/bin/kilo", &["kilo", "notes.txt"])]
+#[case::amp_editor("/usr/bin/amp", &["amp", "main.rs"])]
+#[case::router("/usr/bin/node", &["node", "/x/.bin/ccr", "start"])]
+#[case::kiro_editor_renderer("/opt/kiro/kiro", &["/opt/kiro/kiro", "--type=renderer"])]
 #[case::pty_host("/v/node", &["/v/node", "/v/out/bootstrap-fork", "--type=ptyHost"])]
 #[case::editor_server("/v/node", &["/v/node", "/v/out/server-main.js"])]
 #[case::npx("/usr/bin/node", &["node", "/usr/bin/npx", "claude"])]
@@ -77,12 +94,12 @@ fn an_agent_is_recognised(#[case] path: &str, #[case] argv: &[&str], #[case] exp
 #[case::agent("/usr/bin/agent", &["agent"])]
 #[case::ssh_agent("/usr/bin/ssh-agent", &["ssh-agent"])]
 #[case::nothing("", &[])]
-fn what_only_looks_like_an_agent_is_none(#[case] path: &str, #[case] argv: &[&str]) {
+fn lookalike_is_not_recognised(#[case] path: &str, #[case] argv: &[&str]) {
     assert_eq!(recognised(path, argv), None);
 }
 
 #[test]
-fn a_name_in_comm_is_no_proof() {
+fn comm_alone_proves_nothing() {
     let built_in = Profile::built_in();
     let pretender = image("/usr/bin/node", &["node", "/x/y.js"]);
     for comm in ["claude", "codex", "2.1.224", "MainThread", "opencode"] {
@@ -91,7 +108,7 @@ fn a_name_in_comm_is_no_proof() {
 }
 
 #[test]
-fn every_key_that_is_given_must_match() {
+fn every_given_key_must_match() {
     let patterns = Patterns { exe: vec!["*/a".into()], comm: vec!["b".into(), "c*".into()], ..Patterns::default() };
     let profile = Profile::new("p", [patterns]).unwrap();
     assert!(profile.matches(&image("/x/a", &["a"]), "cat"));
@@ -100,10 +117,10 @@ fn every_key_that_is_given_must_match() {
 }
 
 #[test]
-fn only_launchers_of_the_same_agent_relaunch() {
+fn only_launchers_relaunch() {
     let relaunching: Vec<_> =
-        Profile::built_in().into_iter().filter(|profile| profile.relaunches).map(|p| p.name).collect();
-    assert_eq!(relaunching, ["codex", "gemini", "qwen-code", "opencode", "copilot"]);
+        Profile::built_in().into_iter().filter(|profile| profile.is_launcher).map(|p| p.name).collect();
+    assert_eq!(relaunching, ["codex", "gemini", "qwen-code", "opencode", "copilot", "crush", "kilo"]);
 }
 
 /// Globs of the forms that people write, over few letters, so that they meet the paths below.
@@ -133,10 +150,10 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// The kernel sees the path of an exec and comm, which is the path's last component: whatever a profile would
-    /// recognise then must be among the candidates. Scripts executed by themselves come with their own path.
+    /// At exec the kernel sees the path and comm, its last component: every program that a profile recognises by them must
+    /// be a candidate. A script that is executed itself comes with its own path.
     #[test]
-    fn candidates_cover_whatever_a_profile_recognises(
+    fn candidates_cover_every_recognised_program(
         exe in globs(), argv0 in globs(), script in globs(), comm in globs(),
         path in path(), argv in proptest::collection::vec(path(), 1..4), executed in proptest::bool::ANY,
     ) {

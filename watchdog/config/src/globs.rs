@@ -1,4 +1,4 @@
-//! Lists of globs, compiled once.
+//! Compiled lists of globs.
 
 use std::fmt;
 
@@ -6,27 +6,22 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// A list of globs of which any one may match.
 ///
-/// `*` and `?` match `/` too, `[a-z]` and `{a,b}` work as in a shell, and a pattern that begins with `*/` also matches the
-/// bare name, since a program that was found through PATH may have nothing more in argv\[0\].
+/// `*` and `?` also match `/`. `[a-z]` and `{a,b}` work as in a shell. A pattern that begins with `*/` also matches the bare
+/// name, since a program found through PATH may have only that in argv\[0\].
 #[derive(Clone, Default)]
 pub struct Globs {
     patterns: Vec<String>,
     set: GlobSet,
 }
 
-/// A pattern that is not a glob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pattern {pattern:?} is not a glob: {reason}")]
 pub struct GlobError {
-    /// The pattern.
     pub pattern: String,
-    /// What is wrong with it.
     pub reason: String,
 }
 
 impl Globs {
-    /// Compiles these patterns.
-    ///
     /// # Errors
     /// When one of them is empty or not a glob.
     pub fn new(patterns: Vec<String>) -> Result<Self, GlobError> {
@@ -34,7 +29,7 @@ impl Globs {
         let mut set = GlobSetBuilder::new();
         for pattern in &patterns {
             if pattern.is_empty() {
-                return Err(refuse(pattern, "it is empty".to_owned()));
+                return Err(refuse(pattern, "empty".to_owned()));
             }
             let bare = pattern.strip_prefix("*/").filter(|rest| !rest.is_empty());
             for form in std::iter::once(pattern.as_str()).chain(bare) {
@@ -46,19 +41,12 @@ impl Globs {
         Ok(Self { patterns, set })
     }
 
-    /// Whether any pattern matches; never, when there is none.
+    /// Whether any pattern matches; `false` without patterns.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.set.is_match(text)
     }
 
-    /// The patterns, as they were written.
-    #[must_use]
-    pub fn patterns(&self) -> &[String] {
-        &self.patterns
-    }
-
-    /// Whether there is no pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
@@ -107,7 +95,7 @@ mod tests {
     #[case("[a")]
     #[case("{a")]
     #[case("")]
-    fn what_is_no_glob_is_refused(#[case] pattern: &str) {
+    fn invalid_globs_rejected(#[case] pattern: &str) {
         assert_eq!(Globs::new(vec![pattern.into()]).unwrap_err().pattern, pattern);
     }
 }

@@ -3,24 +3,21 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::id::Bytes;
+use watchdog_types::Bytes;
 
-/// An amount of memory as a person writes it.
+/// An amount of memory: "800MiB" or "10%".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes.
     Bytes(Bytes),
-    /// Per cent of the host's memory, 1 to 100.
+    /// 1 to 100.
     PercentOfHost(u8),
 }
 
-/// A value that is not what its type allows; the message says what is.
+/// The messages state what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// Not a duration.
     #[error("not a duration: whole numbers with ms, s, m, h or d are allowed, as in \"30s\", \"5m\" or \"1h30m\"")]
     Duration,
-    /// Not an amount of memory.
     #[error(
         "not a size: a whole number with B, KiB, MiB, GiB, TiB, or % of the host's memory (1% to 100%) is allowed, as in \"800MiB\" or \"10%\""
     )]
@@ -28,7 +25,6 @@ pub enum ValueError {
 }
 
 impl Size {
-    /// The amount on a host with this much memory.
     #[must_use]
     pub fn on_host(self, total: Bytes) -> Bytes {
         match self {
@@ -62,8 +58,8 @@ impl FromStr for Size {
     }
 }
 
-/// Reads "1h30m": numbers with units, from the largest to the smallest, each at most once.
-pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
+/// Parses "1h30m": units in descending order, each at most once.
+pub fn duration(text: &str) -> Result<Duration, ValueError> {
     let mut rest = text;
     let mut total = Duration::ZERO;
     let mut smallest = u64::MAX;
@@ -89,8 +85,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
     if text.is_empty() { Err(ValueError::Duration) } else { Ok(total) }
 }
 
-/// Writes a duration the way [`duration`] reads it.
-pub(super) fn show_duration(duration: Duration) -> String {
+/// The inverse of [`duration`].
+pub(super) fn format_duration(duration: Duration) -> String {
     let mut millis = duration.as_millis();
     let mut text = String::new();
     for (unit, length) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
@@ -102,7 +98,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// The digits at the start, and what follows them.
+/// The leading digits and the rest.
 fn split_number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))
@@ -121,13 +117,13 @@ mod tests {
     #[case("1s500ms", 1_500)]
     #[case("0s", 0)]
     #[case("2d", 172_800_000)]
-    fn durations_are_read_and_written(#[case] text: &str, #[case] millis: u64) {
+    fn durations_round_trip(#[case] text: &str, #[case] millis: u64) {
         assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
-        assert_eq!(show_duration(Duration::from_millis(millis)), text);
+        assert_eq!(format_duration(Duration::from_millis(millis)), text);
     }
 
     #[rstest]
-    fn what_is_no_duration_is_refused(
+    fn invalid_durations_rejected(
         #[values(
             "",
             "30",
@@ -151,19 +147,19 @@ mod tests {
     #[case("10%", Size::PercentOfHost(10))]
     #[case("1TiB", Size::Bytes(Bytes(1 << 40)))]
     #[case("0B", Size::Bytes(Bytes(0)))]
-    fn sizes_are_read(#[case] text: &str, #[case] size: Size) {
+    fn sizes_parse(#[case] text: &str, #[case] size: Size) {
         assert_eq!(text.parse(), Ok(size));
     }
 
     #[rstest]
-    fn what_is_no_size_is_refused(
+    fn invalid_sizes_rejected(
         #[values("", "800", "MiB", "1.5GiB", "10 %", "0%", "101%", "-1MiB", "99999999TiB", "5MB")] text: &str,
     ) {
         assert_eq!(text.parse::<Size>(), Err(ValueError::Size));
     }
 
     #[test]
-    fn a_share_is_of_the_host() {
+    fn percentage_is_of_host_memory() {
         assert_eq!(Size::PercentOfHost(10).on_host(Bytes(1_000)), Bytes(100));
         assert_eq!(Size::Bytes(Bytes(5)).on_host(Bytes(1_000)), Bytes(5));
         assert_eq!(Size::PercentOfHost(100).on_host(Bytes(u64::MAX)), Bytes(u64::MAX));
