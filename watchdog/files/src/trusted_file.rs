@@ -1,8 +1,8 @@
-//! The rule by which the daemon opens files that it believes, and the directories that hold them.
+//! Opens the files whose content the daemon trusts, and checks their directories.
 //!
-//! A file is trusted when it is a regular file of root or of the daemon's own user, and no other user can write it. Anything else
-//! in its place, such as a FIFO or a symbolic link, is renamed and never opened: it cannot block the daemon, redirect a write, or
-//! be read as its state.
+//! A file is trusted when it is a regular file of root or of the daemon's user that no other user can write. Anything else in
+//! its place, such as a FIFO or a symbolic link, is renamed and never opened: it can neither block the daemon nor redirect a
+//! write nor be read as its state.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
 
-/// Most files of one name that are kept aside; the oldest is removed for the next.
+/// Quarantined files per name; the oldest is removed for the next one.
 const ASIDE_MAX: u32 = 4;
 /// Symbolic links that are followed, as the kernel does.
 const LINKS: usize = 40;
@@ -25,36 +25,20 @@ const STICKY: u32 = 0o1000;
 
 /// Why a file or a directory is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Distrust {
-    /// It is of another type.
+pub enum Distrust {
     #[error("it is a {found}, not a {expected}")]
-    Type {
-        /// What it is.
-        found: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// It belongs to another user.
+    Type { found: &'static str, expected: &'static str },
     #[error("it is owned by uid {owner}, not by root{}", own_user())]
-    Owner {
-        /// Whose it is.
-        owner: u32,
-    },
-    /// Another user may write to it.
+    Owner { owner: u32 },
     #[error("other users can write to it (mode {mode:04o})")]
-    Writable {
-        /// Its permissions.
-        mode: u32,
-    },
+    Writable { mode: u32 },
 }
 
 /// Why a trusted file cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// It must not be believed.
+pub enum OpenError {
     #[error(transparent)]
     Untrusted(#[from] Distrust),
-    /// The system refuses.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -68,13 +52,12 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// A path of which a part is not trusted.
+/// A path with an untrusted component.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not safe to use: {}{why}; {}", used.display(), self.part(), self.remedy())]
-pub(crate) struct UnsafePath {
-    /// The path that was asked for.
+pub struct UnsafePath {
     used: PathBuf,
-    /// The part of it that is not trusted.
+    /// The untrusted component.
     culprit: PathBuf,
     why: Distrust,
 }
@@ -98,8 +81,8 @@ impl UnsafePath {
 ///
 /// # Errors
 /// When it is missing (`NotFound`), not trusted, or cannot be opened.
-pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File, OpenError> {
-    // Opening a device or a FIFO may have effects of its own, so the type is read before. The check of the open file decides.
+pub fn open(path: &Path, options: &mut OpenOptions) -> Result<File, OpenError> {
+    // Opening a device or a FIFO may have side effects, so check the type first. The check of the open file decides.
     match fs::symlink_metadata(path) {
         Ok(found) => check_file(&found)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -115,7 +98,7 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File, OpenE
 ///
 /// # Errors
 /// When it is not trusted, longer than `longest` bytes, or cannot be read.
-pub(crate) fn read(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, OpenError> {
+pub fn read(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, OpenError> {
     let file = match open(path, OpenOptions::new().read(true)) {
         Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -127,12 +110,12 @@ pub(crate) fn read(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, OpenErr
     Ok(Some(content))
 }
 
-/// Replaces a file in one step: after a crash either the old or the new content is there. The file stays open for appending.
-/// `durable` content also outlives a crash of the host.
+/// Replaces a file atomically: after a crash it has either the old or the new content. Returns it open for appending.
+/// `durable` content also survives a crash of the host.
 ///
 /// # Errors
-/// When it cannot be written; the old file is still there then.
-pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<File> {
+/// When it cannot be written; the old file is unchanged.
+pub fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
@@ -148,20 +131,14 @@ pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<
     Ok(file)
 }
 
-/// Creates a file for its owner alone, in place of what a killed daemon left there.
-///
-/// # Errors
-/// When it cannot be created.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+/// Creates a file for its owner alone, and removes what a killed daemon left there.
+pub fn create(path: &Path) -> io::Result<File> {
     clear(path)?;
     OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Removes what is at a path, of whatever type; a directory is set aside. Returns whether there was anything.
-///
-/// # Errors
-/// When it cannot be removed.
-pub(crate) fn clear(path: &Path) -> io::Result<bool> {
+/// Removes a file of any type; a directory is quarantined. Returns whether the path existed.
+pub fn clear(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => set_aside(path).map(|_| true),
         Ok(_) => fs::remove_file(path).map(|()| true),
@@ -170,11 +147,11 @@ pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates a directory, and those above it, where they are missing. The umask does not change its mode.
+/// Creates a directory and its missing parents. The umask does not change its mode.
 ///
 /// # Errors
-/// When one cannot be created, or the path is not trusted before or after that: another user may be faster.
-pub(crate) fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
+/// When one cannot be created, or the path is not trusted before or after that, because another user was faster.
+pub fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
     check_directory(dir).map_err(io::Error::other)?;
     if let Some(parent) = dir.parent() {
         DirBuilder::new().recursive(true).mode(mode).create(parent)?;
@@ -192,21 +169,15 @@ pub(crate) fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
     check_directory(dir).map_err(io::Error::other)
 }
 
-/// Renames a file of whatever type to `NAME.set-aside-1`; earlier ones move up, and the oldest is removed.
-///
-/// # Errors
-/// When it cannot be renamed.
-pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+/// Renames a file of any type to `NAME.set-aside-1`; earlier ones are renumbered, and the oldest is removed.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = free_aside(path);
     fs::rename(path, &aside)?;
     Ok(aside)
 }
 
-/// The same, and the file stays where it is too: until it is replaced, nothing of it is lost.
-///
-/// # Errors
-/// When it cannot be linked.
-pub(crate) fn copy_aside(path: &Path) -> io::Result<PathBuf> {
+/// The same with a hard link: the file also stays in place until it is replaced.
+pub fn copy_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = free_aside(path);
     fs::hard_link(path, &aside)?;
     Ok(aside)
@@ -227,35 +198,35 @@ fn free_aside(path: &Path) -> PathBuf {
     name(1)
 }
 
-/// Checks that a directory, if it is there, belongs to root or the daemon's user, that no other user can write to it, and that
-/// no other user can put something else in its place: a directory or link on the way to it is checked too.
+/// Checks that a directory, if it exists, belongs to root or the daemon's user, that no other user can write to it, and that
+/// no other user can replace it: the directories and links of its path are checked too.
 ///
 /// # Errors
-/// When a part of the path is not trusted.
-pub(crate) fn check_directory(path: &Path) -> Result<(), UnsafePath> {
+/// When a component of the path is not trusted.
+pub fn check_directory(path: &Path) -> Result<(), UnsafePath> {
     check_path(path, |found| check_owner(found).and_then(|()| check_writers(found, OTHERS_WRITE | GROUP_WRITE)))
 }
 
-/// Checks that a configuration file, if it is there, can be changed by nobody but root and the daemon's user. It may be a symbolic
-/// link of theirs.
+/// Checks that only root and the daemon's user can change a configuration file, if it exists. It may be a symbolic link of
+/// theirs.
 ///
 /// # Errors
-/// When a part of the path is not trusted, or it is no regular file.
-pub(crate) fn check_config(path: &Path) -> Result<(), UnsafePath> {
+/// When a component of the path is not trusted, or it is not a regular file.
+pub fn check_config(path: &Path) -> Result<(), UnsafePath> {
     check_path(path, |found| match found.is_file() {
         true => check_owner(found).and_then(|()| check_writers(found, writers(found))),
         false => Err(Distrust::Type { found: type_name(found), expected: REGULAR }),
     })
 }
 
-/// Follows a path as the kernel does, and checks each directory and each symbolic link on the way.
+/// Follows a path as the kernel does, and checks each directory and symbolic link.
 fn check_path(path: &Path, check_last: impl Fn(&Metadata) -> Result<(), Distrust>) -> Result<(), UnsafePath> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut at = PathBuf::from("/");
     let mut rest = reversed(&absolute);
     let (mut links, mut shared) = (0, false);
     loop {
-        // What is missing will be made by the daemon, below what is checked here.
+        // The daemon creates what is missing, below the checked directories.
         let Ok(found) = fs::symlink_metadata(&at) else { return Ok(()) };
         let is_last = rest.is_empty();
         let checked = if found.is_symlink() {
@@ -265,7 +236,7 @@ fn check_path(path: &Path, check_last: impl Fn(&Metadata) -> Result<(), Distrust
             check_last(&found)
         } else {
             shared = found.mode() & STICKY != 0;
-            check_way(&found)
+            check_parent(&found)
         };
         checked.map_err(|why| UnsafePath { used: path.to_owned(), culprit: at.clone(), why })?;
         if found.is_symlink() {
@@ -283,12 +254,12 @@ fn check_path(path: &Path, check_last: impl Fn(&Metadata) -> Result<(), Distrust
     }
 }
 
-/// The components of a path, the first of them last. The root replaces what a path is joined to.
+/// The components of a path in reverse. Pushing the root replaces the path so far.
 fn reversed(path: &Path) -> Vec<OsString> {
     path.components().rev().filter(|one| *one != Component::CurDir).map(|one| one.as_os_str().to_owned()).collect()
 }
 
-/// A symbolic link. In a directory that users share, it may be one of theirs.
+/// In a directory that users share, a symbolic link may be theirs.
 fn check_link(found: &Metadata, shared: bool, links: usize) -> Result<(), Distrust> {
     if links > LINKS {
         return Err(Distrust::Type { found: "loop of symbolic links", expected: "path" });
@@ -296,21 +267,21 @@ fn check_link(found: &Metadata, shared: bool, links: usize) -> Result<(), Distru
     if !shared && is_unmapped(found.uid()) { Ok(()) } else { check_owner(found) }
 }
 
-/// A directory above: its entries must not be another user's to replace.
-fn check_way(found: &Metadata) -> Result<(), Distrust> {
+/// A parent directory: other users must not be able to replace its entries.
+fn check_parent(found: &Metadata) -> Result<(), Distrust> {
     if !is_unmapped(found.uid()) {
         check_owner(found)?;
     }
     if found.mode() & STICKY == 0 { check_writers(found, writers(found)) } else { Ok(()) }
 }
 
-/// Whether no user of this user namespace has this uid: the directories of the host, as a rootless container shows them. In the
-/// initial namespace each uid is mapped.
+/// Whether this user namespace does not map the uid, as for the directories of the host in a rootless container. In the initial
+/// namespace every uid is mapped.
 fn is_unmapped(uid: u32) -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps(&map, uid))
 }
 
-/// Whether a table like `/proc/self/uid_map` has a uid in its first column, which is that of the namespace.
+/// Whether a uid_map(5) table maps a uid; its first column has those of the namespace.
 fn maps(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_ascii_whitespace().map(|number| number.parse::<u64>().unwrap_or_default());
@@ -319,7 +290,7 @@ fn maps(map: &str, uid: u32) -> bool {
     })
 }
 
-/// The permission bits by which other users can write. The groups of root and of the daemon are trusted.
+/// The permission bits with which other users can write. The groups of root and of the daemon are trusted.
 fn writers(found: &Metadata) -> u32 {
     let own_group = found.gid() == 0 || found.gid() == getegid().as_raw();
     if own_group { OTHERS_WRITE } else { OTHERS_WRITE | GROUP_WRITE }

@@ -125,7 +125,7 @@ fn path_through_another_user_is_refused() {
 }
 
 #[test]
-fn every_link_of_a_chain_is_checked() {
+fn link_chain_is_checked() {
     if !geteuid().is_root() {
         return;
     }
@@ -145,7 +145,7 @@ fn every_link_of_a_chain_is_checked() {
 }
 
 #[test]
-fn unmapped_uids_are_told_apart() {
+fn unmapped_uids_are_recognised() {
     let rootless = "         0       1000          1\n         1     100000      65536\n";
     assert_eq!([0, 1, 65_536, 65_537].map(|uid| maps(rootless, uid)), [true, true, true, false]);
     assert!(!maps("0 1000 1\n", 65_534) && maps("0 0 4294967295\n", 65_534));
