@@ -1,8 +1,8 @@
-//! What the kernel programs hold gated sessions to, and what they have to say of it.
+//! Gated sessions: their limits and counts, and the records of refused forks and execs.
 
-use crate::record::{COMM_LEN, Header, PATH_MAX};
+use crate::record::{COMM_LEN, PATH_MAX, RecordHeader};
 
-/// The value of the `GATED` map, keyed by a number that userspace gives a session once and to no other ever.
+/// The value of the `GATED` map, keyed by a number that userspace assigns to one session and never reuses.
 ///
 /// Userspace writes it once; from then on only the kernel programs change it, so that no count is lost to a race between
 /// the two.
@@ -12,40 +12,39 @@ use crate::record::{COMM_LEN, Header, PATH_MAX};
     feature = "user",
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
-pub struct Gated {
-    /// Processes that live and were counted here: no zombie, no thread. Signed, so that a count that went wrong would show
-    /// as one rather than as a session that is full for ever.
+pub struct GatedSession {
+    /// Living processes counted here: no zombies, no threads. Signed, so that a wrong count shows as negative rather than as a
+    /// session that is full for ever.
     pub live: i64,
     /// Forks that were refused.
     pub refused: u64,
-    /// When a refusal was last told: CLOCK_BOOTTIME, nanoseconds.
-    pub told: u64,
-    /// As many processes may live; 0 for no bound.
+    /// When a refusal was last reported: CLOCK_BOOTTIME, nanoseconds; 0 for never.
+    pub reported_at: u64,
+    /// Most processes that may live at once; 0 for no limit.
     pub max_processes: u32,
     /// tgid of the session's root.
     pub root: u32,
 }
 
-/// Whom the program `recount` counts: living processes of the session with this root that are counted elsewhere, or
-/// nowhere, are counted there from now on, and so are those that were counted under the number before, and those of
-/// sessions that were started by somebody who is counted there, and have no number of their own.
+/// What the program `recount` counts under `number` from now on: the living processes of the session with this root, those
+/// counted under the number `before`, and those of inner sessions without a number of their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
-pub struct Recount {
+pub struct RecountRequest {
     /// `start_boottime` of the session's root, in nanoseconds since boot.
     pub root_start: u64,
     /// tgid of the session's root.
     pub root: u32,
     /// The session's key in `GATED`; 0 to count them nowhere.
     pub number: u32,
-    /// The key that the session had before, under which sessions inside it are counted too; 0 for none.
+    /// The session's earlier key, under which inner sessions are counted too; 0 for none.
     pub before: u32,
     /// Keeps the size a multiple of eight.
     pub reserved: u32,
 }
 
-/// A file of this host, whatever it is called.
+/// A file of this host, independent of its names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::FromBytes, zerocopy::Immutable))]
@@ -54,11 +53,11 @@ pub struct FileId {
     pub inode: u64,
     /// The device of its file system, as the kernel numbers it: `super_block.s_dev`.
     pub device: u32,
-    /// Of an inode that is used again, the next; 0 where that is not known.
+    /// Differs between files that use the same inode one after the other; 0 where it is not known.
     pub generation: u32,
 }
 
-/// A fork was refused, since as many processes of the session live as may. At most one a second is told of a session.
+/// A fork was refused because the session is at its limit. At most one record a second is sent for a session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -66,25 +65,25 @@ pub struct FileId {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct ForkDeniedRecord {
-    /// The process that wanted to fork.
-    pub header: Header,
+    /// The process that tried to fork.
+    pub header: RecordHeader,
     /// `start_boottime` of the session's root, in nanoseconds since boot.
     pub root_start: u64,
     /// Forks of this session that were refused so far, this one included.
     pub refused: u64,
     /// tgid of the session's root.
     pub root: u32,
-    /// Processes of the session that live.
+    /// Living processes of the session.
     pub live: u32,
-    /// As many may.
-    pub bound: u32,
+    /// Most processes that may live at once.
+    pub limit: u32,
     /// Keeps the size a multiple of eight.
     pub reserved: u32,
     /// The forker's comm.
     pub comm: [u8; COMM_LEN],
 }
 
-/// An agent was not let start, since it came past the gate.
+/// An agent was refused because it was not launched through the gate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -92,22 +91,22 @@ pub struct ForkDeniedRecord {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct ExecDeniedRecord {
-    /// The process that wanted to execute it.
-    pub header: Header,
+    /// The process that tried to execute it.
+    pub header: RecordHeader,
     /// tgid of its parent.
     pub ppid: u32,
-    /// 1 when it was killed on its way out of the exec; 0 when the exec failed with EPERM.
+    /// 1 when the process was killed at its exec; 0 when the exec failed with EPERM.
     pub killed: u32,
-    /// Its comm: of the program that wanted to execute the agent, or, where it was killed, the agent's.
+    /// Its comm: that of the program that tried to execute the agent, or, where it was killed, the agent's.
     pub comm: [u8; COMM_LEN],
-    /// The path that was executed, with a NUL behind it.
+    /// The executed path, ended by a NUL.
     pub path: [u8; PATH_MAX],
 }
 
 /// Time between two records of one session's refused forks, in nanoseconds: a fork bomb must not fill the ring.
 pub const FORK_DENIED_INTERVAL_NANOS: u64 = 1_000_000_000;
 
-const _: () = assert!(size_of::<Gated>() == 32);
-const _: () = assert!(size_of::<Recount>() == 24);
+const _: () = assert!(size_of::<GatedSession>() == 32);
+const _: () = assert!(size_of::<RecountRequest>() == 24);
 const _: () = assert!(size_of::<ForkDeniedRecord>() == 80);
 const _: () = assert!(size_of::<ExecDeniedRecord>() == 568);

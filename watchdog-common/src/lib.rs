@@ -1,8 +1,8 @@
 //! What the kernel programs and the daemon share: the records of the ring buffers, the values of the maps, and the
 //! globals that userspace fills in before the programs are loaded.
 //!
-//! Everything here is plain data with a fixed layout. Both sides are built from this one file, and the sizes are
-//! asserted, so a change that moves a field fails to compile rather than reads garbage.
+//! Everything here is plain data with a fixed layout. Both sides are built from these files, and the sizes are
+//! asserted: a change that moves a field fails to compile.
 #![no_std]
 
 mod death;
@@ -11,32 +11,28 @@ mod lineage;
 mod offsets;
 mod record;
 
-pub use death::{DeathRecord, READER_ABSENT_NANOS, Reader};
-pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, Gated, Recount};
-pub use lineage::{Lineage, LineageFlags, SHARED_ACCOUNT, Tracked};
-pub use offsets::{ABSENT, Offsets, Settings};
+pub use death::{DeathRecord, READER_ABSENT_NANOS, ReaderState};
+pub use gate::{ExecDeniedRecord, FORK_DENIED_INTERVAL_NANOS, FileId, ForkDeniedRecord, GatedSession, RecountRequest};
+pub use lineage::{LineageFlags, RawLineage, SHARED_ACCOUNT, Tracked};
+pub use offsets::{ABSENT, LoadSettings, Offsets};
 pub use record::{
-    ARGV_MAX, COMM_LEN, ExecRecord, ExitRecord, ForkRecord, Header, LossCause, MemoryStepRecord, OomRecord, PATH_MAX,
-    ReclaimRecord, RecordKind, SampleFlags, SampleRecord, SignalRecord,
+    ARGV_MAX, COMM_LEN, ExecRecord, ExitRecord, ForkRecord, LossCause, MemoryStepRecord, PATH_MAX, ReclaimRecord,
+    RecordHeader, RecordKind, SampleFlags, SampleRecord, SignalFlags, SignalRecord, VictimRecord,
 };
 
 /// Nanoseconds in one clock tick of /proc: USER_HZ is 100 on every architecture that Linux still builds for
 /// (`include/asm-generic/param.h`), so `start_boottime / NANOS_PER_TICK` is field 22 of /proc/PID/stat.
 pub const NANOS_PER_TICK: u64 = 10_000_000;
 
-/// The kernel programs tell the reader of a ring at most once in this many nanoseconds that there is something.
-pub const NOTICE_INTERVAL_NANOS: u64 = 4_000_000;
-
-/// Whether two starts, in nanoseconds since boot, are one by the clock of /proc: userspace knows a start in ticks only,
-/// so an entry that it made holds the start of the tick.
+/// Whether two starts, in nanoseconds since boot, are in the same clock tick of /proc. Userspace knows starts in ticks only, so
+/// its entries hold the start of the tick.
 #[inline(always)]
 #[must_use]
 pub const fn same_start(a: u64, b: u64) -> bool {
     a / NANOS_PER_TICK == b / NANOS_PER_TICK
 }
 
-/// The hash under which a file name stands in the map of possible agents: FNV-1a, 64 bits, over the bytes of one path
-/// component. Kernel programs and userspace must agree on it byte for byte.
+/// The key of a file name in the maps of names: FNV-1a, 64 bits, over the bytes of one path component.
 ///
 /// Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm" (RFC 9923).
 #[must_use]
@@ -53,7 +49,7 @@ pub const fn name_hash(name: &[u8]) -> u64 {
 /// The hash of the empty name, from which [`name_hash_step`] starts.
 pub const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Adds one byte to a running [`name_hash`]; the kernel side hashes while it walks the path.
+/// Adds one byte to a running [`name_hash`].
 #[inline(always)]
 #[must_use]
 pub const fn name_hash_step(hash: u64, byte: u8) -> u64 {
@@ -65,13 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_are_compared_by_the_tick() {
+    fn starts_compared_by_tick() {
         assert!(same_start(1_230_000_000, 1_239_999_999));
         assert!(!same_start(1_239_999_999, 1_240_000_000));
     }
 
     #[test]
-    fn the_hash_is_fnv_1a() {
+    fn name_hash_is_fnv_1a() {
         // Vectors of RFC 9923, appendix C.
         assert_eq!(name_hash(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(name_hash(b"a"), 0xaf63_dc4c_8601_ec8c);

@@ -6,7 +6,7 @@ pub const ABSENT: u32 = u32::MAX;
 /// Byte offsets of the kernel structures' members that the programs read, from the running kernel's BTF.
 ///
 /// A nested member's offset is from the start of the outer structure. [`ABSENT`] means that this kernel has no such
-/// member; the programs then do without.
+/// member; it then reads as zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
@@ -33,11 +33,13 @@ pub struct Offsets {
     pub task_exit_code: u32,
     /// `task_struct.exit_state`: not 0 for a thread that is a zombie, or was.
     pub task_exit_state: u32,
+    /// `task_struct.flags`.
+    pub task_flags: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
     /// `signal_struct.live`, the number of live threads.
     pub signal_live: u32,
-    /// `signal_struct.nr_threads`: those that are not reaped.
+    /// `signal_struct.nr_threads`, the number of threads that are not reaped.
     pub signal_nr_threads: u32,
     /// `signal_struct.flags`.
     pub signal_flags: u32,
@@ -61,7 +63,7 @@ pub struct Offsets {
     pub mm_rss_stride: u32,
     /// `linux_binprm.filename`, a pointer.
     pub bprm_filename: u32,
-    /// `linux_binprm.file`, a pointer: what is executed, of a script the script until its interpreter has taken its place.
+    /// `linux_binprm.file`, a pointer: what is executed, the script, until its interpreter replaces it.
     pub bprm_file: u32,
     /// `file.f_path.dentry`, a pointer.
     pub file_dentry: u32,
@@ -81,10 +83,24 @@ pub struct Offsets {
     pub super_dev: u32,
     /// `kernel_siginfo.si_code`.
     pub siginfo_code: u32,
+    /// `task_struct.thread_pid`, a pointer; null once the process is reaped.
+    pub task_thread_pid: u32,
+    /// `pid.level`: how many pid namespaces lie around the innermost one that the thread is in.
+    pub pid_level: u32,
+    /// `pid.numbers`, an array with an element for each level.
+    pub pid_numbers: u32,
+    /// Bytes from one element of `pid.numbers` to the next.
+    pub pid_numbers_stride: u32,
+    /// `upid.nr`.
+    pub upid_nr: u32,
+    /// `upid.ns`, a pointer to a `pid_namespace`.
+    pub upid_ns: u32,
+    /// `pid_namespace.ns.inum`.
+    pub namespace_inum: u32,
 }
 
 impl Offsets {
-    /// No member at all: what the object holds until userspace has filled it in.
+    /// The object's initial value, before userspace overrides it.
     pub const NONE: Self = Self {
         task_pid: ABSENT,
         task_tgid: ABSENT,
@@ -97,6 +113,7 @@ impl Offsets {
         task_signal: ABSENT,
         task_exit_code: ABSENT,
         task_exit_state: ABSENT,
+        task_flags: ABSENT,
         cred_uid: ABSENT,
         signal_live: ABSENT,
         signal_nr_threads: ABSENT,
@@ -121,19 +138,32 @@ impl Offsets {
         inode_sb: ABSENT,
         super_dev: ABSENT,
         siginfo_code: ABSENT,
+        task_thread_pid: ABSENT,
+        pid_level: ABSENT,
+        pid_numbers: ABSENT,
+        pid_numbers_stride: ABSENT,
+        upid_nr: ABSENT,
+        upid_ns: ABSENT,
+        namespace_inum: ABSENT,
     };
 }
 
-/// What userspace decides for the programs at load time.
+/// What userspace configures at load time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
-pub struct Settings {
-    /// Close watch: a memory event is sent when the process's counters moved by this many pages since the last one.
+pub struct LoadSettings {
+    /// Close watch: a memory record is sent when the process's counters have moved by this many pages since the last one.
     pub memory_step_pages: u32,
     /// Entries of `TRACKED`.
     pub max_processes: u32,
+    /// The inode of the pid namespace whose pids all records and maps have; 0 for the initial one.
+    pub pid_namespace: u32,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
+    /// What the daemon's time namespace adds to CLOCK_BOOTTIME, in nanoseconds. All records and maps have it.
+    pub boottime_offset: i64,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 140);
-const _: () = assert!(size_of::<Settings>() == 8);
+const _: () = assert!(size_of::<Offsets>() == 172);
+const _: () = assert!(size_of::<LoadSettings>() == 24);

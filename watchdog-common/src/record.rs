@@ -1,17 +1,18 @@
 //! The records of the two ring buffers and of the sampling iterator.
 //!
-//! Each starts with a [`Header`]. All numbers are in the machine's byte order; times are CLOCK_BOOTTIME nanoseconds.
+//! Each starts with a [`RecordHeader`]. All numbers are in the machine's byte order; times are CLOCK_BOOTTIME nanoseconds.
+//! Pids and times are those of the daemon's namespaces: see [`LoadSettings`](crate::LoadSettings).
 
-use crate::lineage::Lineage;
+use crate::lineage::RawLineage;
 
 /// Bytes of a kernel comm, with its NUL.
 pub const COMM_LEN: usize = 16;
-/// Most bytes of the executed path that travel in an [`ExecRecord`].
+/// Most bytes of the executed path in an [`ExecRecord`].
 pub const PATH_MAX: usize = 512;
-/// Most bytes of argv that travel in an [`ExecRecord`].
+/// Most bytes of argv in an [`ExecRecord`].
 pub const ARGV_MAX: usize = 1536;
 
-/// What a record is: the value of [`Header::kind`].
+/// The value of [`RecordHeader::kind`].
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
@@ -21,7 +22,7 @@ pub enum RecordKind {
     Exec = 2,
     /// [`ExitRecord`]
     Exit = 3,
-    /// [`OomRecord`]
+    /// [`VictimRecord`]
     Oom = 4,
     /// [`SignalRecord`]
     Signal = 5,
@@ -36,7 +37,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Every kind, in the order of their values.
+    /// In the order of their values.
     pub const ALL: [Self; 9] = [
         Self::Fork,
         Self::Exec,
@@ -49,7 +50,6 @@ impl RecordKind {
         Self::ExecDenied,
     ];
 
-    /// The kind with this value, if there is one.
     #[must_use]
     pub fn from_raw(raw: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u32 == raw)
@@ -61,7 +61,7 @@ impl RecordKind {
 pub struct LossCause;
 
 impl LossCause {
-    /// The `TRACKED` map had no room: the process and its descendants are known to /proc only.
+    /// The `TRACKED` map was full: the process and its descendants are found only by scans of /proc.
     pub const MAP_FULL: u32 = 10;
     /// Slots of the counter array; 0 is unused.
     pub const SLOTS: usize = 11;
@@ -74,8 +74,7 @@ impl LossCause {
     feature = "user",
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
-pub struct Header {
-    /// When it happened.
+pub struct RecordHeader {
     pub at: u64,
     /// `start_boottime` of the process that it happened to.
     pub start: u64,
@@ -98,9 +97,9 @@ pub struct Header {
 )]
 pub struct ForkRecord {
     /// The child.
-    pub header: Header,
+    pub header: RecordHeader,
     /// The child's lineage: `parent` is the process that forked it.
-    pub lineage: Lineage,
+    pub lineage: RawLineage,
     /// The child's comm, which is its parent's until it execs.
     pub comm: [u8; COMM_LEN],
 }
@@ -115,14 +114,14 @@ pub struct ForkRecord {
 )]
 pub struct ExecRecord {
     /// The process.
-    pub header: Header,
+    pub header: RecordHeader,
     /// Its lineage.
-    pub lineage: Lineage,
+    pub lineage: RawLineage,
     /// comm after the exec.
     pub comm: [u8; COMM_LEN],
-    /// tgid of today's parent.
+    /// tgid of the present parent.
     pub ppid: u32,
-    /// Bytes of argv that the program got, which may be more than travelled.
+    /// Bytes of argv that the program received, which may be more than follow.
     pub argv_total: u32,
     /// Bytes of path that follow; [`PATH_MAX`] at most.
     pub path_len: u16,
@@ -132,7 +131,7 @@ pub struct ExecRecord {
     pub reserved: u32,
 }
 
-/// The last thread of a tracked process (or of a witness) is gone.
+/// The last thread of a tracked process, or of a witness, exited.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -141,19 +140,19 @@ pub struct ExecRecord {
 )]
 pub struct ExitRecord {
     /// The process.
-    pub header: Header,
+    pub header: RecordHeader,
     /// `signal->maxrss` in pages: the highest resident set of this process, over all programs it executed.
     pub maxrss: u64,
     /// [`Tracked::inherited_peak`](crate::Tracked::inherited_peak): `maxrss` as it was at the last exec, in pages.
     pub inherited_peak: u64,
-    /// `mm->hiwater_rss` in pages: the highest resident set of the last program; 0 where the kernel has let go of it
-    /// before the tracepoint (before 6.16 or so).
+    /// `mm->hiwater_rss` in pages: the highest resident set of the last program; 0 where the kernel releases the
+    /// address space before the tracepoint (before 6.16 or so).
     pub hiwater_rss: u64,
     /// The wait status, as wait(2) gives it.
     pub status: u32,
     /// [`LineageFlags`](crate::LineageFlags) of the process when it exited.
     pub flags: u32,
-    /// comm at the end.
+    /// comm at the exit.
     pub comm: [u8; COMM_LEN],
 }
 
@@ -164,18 +163,18 @@ pub struct ExitRecord {
     feature = "user",
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
-pub struct OomRecord {
-    /// The victim. `start` is 0 where the kernel gives only a pid (before 6.10 or so).
-    pub header: Header,
-    /// The victim's comm; empty where the kernel gives only a pid.
+pub struct VictimRecord {
+    /// The victim. `start` is 0 where the kernel reports only a pid (before 6.10 or so).
+    pub header: RecordHeader,
+    /// The victim's comm; empty where the kernel reports only a pid.
     pub comm: [u8; COMM_LEN],
-    /// tgid of the process whose allocation failed.
+    /// tgid of the process whose allocation failed; 0 for one outside the pid namespace.
     pub trigger: u32,
     /// Keeps the size a multiple of eight.
     pub reserved: u32,
 }
 
-/// A signal that ends processes by default was sent to a tracked process.
+/// A signal whose default action is to terminate was sent to a tracked process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -184,10 +183,10 @@ pub struct OomRecord {
 )]
 pub struct SignalRecord {
     /// The target.
-    pub header: Header,
+    pub header: RecordHeader,
     /// `start_boottime` of the sender.
     pub sender_start: u64,
-    /// tgid of the sender; the running process, when the kernel itself sent it.
+    /// tgid of the sender, 0 for one outside the pid namespace; the running process, when the kernel itself sent it.
     pub sender: u32,
     /// The sender's user.
     pub sender_uid: u32,
@@ -195,11 +194,11 @@ pub struct SignalRecord {
     pub signal: u32,
     /// `si_code`: 0 and below from a process, above 0 from the kernel (sigaction(2)).
     pub code: i32,
-    /// What became of it: 0 delivered, 1 ignored, 2 already pending, 3 and 4 lost information
+    /// 0 delivered, 1 ignored, 2 already pending, 3 and 4 lost information
     /// (include/trace/events/signal.h).
     pub result: u32,
-    /// Keeps the size a multiple of eight.
-    pub reserved: u32,
+    /// [`SignalFlags`].
+    pub flags: u32,
     /// The sender's comm.
     pub sender_comm: [u8; COMM_LEN],
 }
@@ -213,7 +212,7 @@ pub struct SignalRecord {
 )]
 pub struct MemoryStepRecord {
     /// The process that owns the memory.
-    pub header: Header,
+    pub header: RecordHeader,
     /// `mm->rss_stat`, in pages: file, anonymous, swap entries, shmem (include/linux/mm_types_task.h). Approximate, and
     /// may be slightly negative.
     pub pages: [i64; 4],
@@ -227,15 +226,15 @@ pub struct MemoryStepRecord {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct ReclaimRecord {
-    /// The process that was held up.
-    pub header: Header,
-    /// How long, in nanoseconds.
+    /// The process that waited.
+    pub header: RecordHeader,
+    /// Length of the wait, in nanoseconds.
     pub stalled: u64,
     /// Pages that it freed.
     pub reclaimed: u64,
 }
 
-/// What the sampling iterator gives for each tracked process.
+/// What the iterator `sample` writes for each tracked process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -247,36 +246,44 @@ pub struct SampleRecord {
     pub start: u64,
     /// As in [`MemoryStepRecord::pages`].
     pub pages: [i64; 4],
-    /// `mm->hiwater_rss`, in pages. The kernel brings it up to date only when memory shrinks, so the current resident
-    /// set may be above it.
+    /// `mm->hiwater_rss`, in pages. The kernel updates it only when memory shrinks, so the current resident
+    /// set may exceed it.
     pub hiwater_rss: u64,
     /// tgid.
     pub tgid: u32,
-    /// tgid of today's parent.
+    /// tgid of the present parent.
     pub ppid: u32,
     /// [`SampleFlags`], as bits.
     pub flags: u32,
     /// Keeps the size a multiple of eight.
     pub reserved: u32,
-    /// comm now: programs rename themselves long after their exec.
+    /// The present comm: programs rename themselves long after their exec.
     pub comm: [u8; COMM_LEN],
+}
+
+/// The bits of [`SignalRecord::flags`].
+pub struct SignalFlags;
+
+impl SignalFlags {
+    /// The sender's thread is in do_exit: a child requested the signal by PR_SET_PDEATHSIG.
+    pub const SENDER_THREAD_EXITS: u32 = 1 << 0;
 }
 
 /// The bits of [`SampleRecord::flags`].
 pub struct SampleFlags;
 
 impl SampleFlags {
-    /// Dead, and not yet waited for by its parent.
+    /// Exited, and not yet reaped by its parent.
     pub const ZOMBIE: u32 = 1 << 0;
     /// Has a controlling terminal.
     pub const TTY: u32 = 1 << 1;
 }
 
-const _: () = assert!(size_of::<Header>() == 32);
+const _: () = assert!(size_of::<RecordHeader>() == 32);
 const _: () = assert!(size_of::<ForkRecord>() == 80);
 const _: () = assert!(size_of::<ExecRecord>() == 96);
 const _: () = assert!(size_of::<ExitRecord>() == 80);
-const _: () = assert!(size_of::<OomRecord>() == 56);
+const _: () = assert!(size_of::<VictimRecord>() == 56);
 const _: () = assert!(size_of::<SignalRecord>() == 80);
 const _: () = assert!(size_of::<MemoryStepRecord>() == 64);
 const _: () = assert!(size_of::<ReclaimRecord>() == 48);

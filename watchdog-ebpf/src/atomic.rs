@@ -1,18 +1,17 @@
-//! Atomic instructions, of which `core` has none for targets without compare-and-swap in their oldest version.
+//! Atomic instructions. `core` has none for this target, whose oldest version lacks compare-and-swap.
 
 use core::arch::asm;
 
-/// Adds to a number in a map value.
 #[inline(always)]
-pub fn add(to: *mut i64, what: i64) {
+pub fn add(to: *mut i64, value: i64) {
     // SAFETY: `to` points into a map value. The instruction is BPF_ATOMIC | BPF_ADD without BPF_FETCH, which every kernel with
     // BPF knows.
     unsafe {
-        asm!("lock *(u64 *)({to} + 0) += {what}", to = in(reg) to, what = in(reg) what);
+        asm!("lock *(u64 *)({to} + 0) += {value}", to = in(reg) to, value = in(reg) value);
     }
 }
 
-/// Replaces a number in a map value, and returns what it was.
+/// Replaces a number in a map value, and returns the earlier one.
 #[inline(always)]
 pub fn exchange(at: *mut u64, mut value: u64) -> u64 {
     // SAFETY: `at` points into a map value. The instruction is BPF_ATOMIC | BPF_XCHG, since Linux 5.12.

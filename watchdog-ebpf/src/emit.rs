@@ -3,48 +3,43 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
     helpers::{bpf_get_smp_processor_id, generated},
-    maps::RingBuf,
+    maps::{Array, RingBuf},
 };
 use watchdog_common::{
-    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, Header, LossCause,
-    MemoryStepRecord, NOTICE_INTERVAL_NANOS, OomRecord, PATH_MAX, ReclaimRecord, RecordKind, SignalRecord,
+    ARGV_MAX, ExecDeniedRecord, ExecRecord, ExitRecord, ForkDeniedRecord, ForkRecord, LossCause, MemoryStepRecord,
+    PATH_MAX, ReclaimRecord, RecordHeader, RecordKind, SignalRecord, VictimRecord,
 };
 
 use crate::{
     atomic,
-    maps::{ExecScratch, LAST_NOTICE, LIFECYCLE, LOST, MEMORY},
+    maps::{ExecScratch, LIFECYCLE, LIFECYCLE_QUIET, LOST, MEMORY, MEMORY_QUIET, TRACK_EVERY_EXEC},
+    namespace,
     task::{self, Task},
 };
 
-/// What goes into a ring.
-pub trait Record: Copy + 'static {
-    /// Its head.
-    fn header(&self) -> &Header;
+pub trait RingRecord: Copy + 'static {
+    fn header(&self) -> &RecordHeader;
 }
 
 macro_rules! records {
     ($($record:ty),+) => {
-        $(impl Record for $record {
+        $(impl RingRecord for $record {
             #[inline(always)]
-            fn header(&self) -> &Header {
+            fn header(&self) -> &RecordHeader {
                 &self.header
             }
         })+
     };
 }
 
-records!(ForkRecord, ExitRecord, SignalRecord, OomRecord, MemoryStepRecord, ReclaimRecord, ForkDeniedRecord);
+records!(ForkRecord, ExitRecord, SignalRecord, VictimRecord, MemoryStepRecord, ReclaimRecord, ForkDeniedRecord);
 
-/// Rings, as indices of [`LAST_NOTICE`].
-const OF_LIFECYCLE: u32 = 0;
-const OF_MEMORY: u32 = 1;
-
-/// The head of a record about the process that `leader` stands for. Three loads, two helper calls.
+/// The header of a record about the process of `leader`. Cost: three loads, two helper calls.
 #[inline(always)]
-pub fn header(kind: RecordKind, leader: Task) -> Header {
-    Header {
+pub fn header(kind: RecordKind, leader: Task) -> RecordHeader {
+    RecordHeader {
         at: now(),
         start: leader.start(),
         tgid: leader.tgid(),
@@ -55,31 +50,29 @@ pub fn header(kind: RecordKind, leader: Task) -> Header {
     }
 }
 
-/// CLOCK_BOOTTIME, nanoseconds. The helper came with Linux 5.8.
+/// CLOCK_BOOTTIME of the daemon, nanoseconds. The helper came with Linux 5.8.
 #[inline(always)]
 pub fn now() -> u64 {
     // SAFETY: the helper has no precondition.
-    unsafe { generated::bpf_ktime_get_boot_ns() }
+    namespace::boot_time(unsafe { generated::bpf_ktime_get_boot_ns() })
 }
 
-/// Sends a record about life and death; `false` when there was no room, which is counted.
+/// Sends a record on the lifecycle ring; `false`, and counted as lost, when there is no room.
 #[inline(always)]
-pub fn lifecycle<T: Record>(record: &T) -> bool {
-    send(&LIFECYCLE, record, notice(OF_LIFECYCLE, record.header().at))
+pub fn lifecycle<T: RingRecord>(record: &T) -> bool {
+    send(&LIFECYCLE, record, notice(&LIFECYCLE, &LIFECYCLE_QUIET, record.header().at))
 }
 
-/// Sends that a process was not let execute a file. The path goes into the ring straight away: it is too long for the
-/// stack.
+/// Reports a refused exec. The path is copied straight into the ring: it is too long for the stack.
 #[inline(always)]
 pub fn exec_denied(leader: Task, bprm: *const c_void, killed: bool) {
     let header = header(RecordKind::ExecDenied, leader);
     match LIFECYCLE.reserve::<ExecDeniedRecord>(0) {
         Some(mut entry) => {
             let record = entry.as_mut_ptr();
-            // SAFETY: the ring's room for one record, which is nobody else's until it is submitted. All fields but the path are
-            // written whole. Of the path as much is written as there is, with a NUL behind it; the rest stays what the ring
-            // held before, which is memory that the kernel has initialised, and bytes may be anything. No reader looks
-            // behind the NUL.
+            // SAFETY: the reserved room for one record, which is exclusive until it is submitted. All fields but the path are
+            // written whole. The path is written up to its NUL; behind it remain earlier bytes of the ring, which the
+            // kernel has initialised. No reader looks behind the NUL.
             unsafe {
                 (&raw mut (*record).header).write(header);
                 (&raw mut (*record).ppid).write(leader.parent().tgid());
@@ -89,29 +82,36 @@ pub fn exec_denied(leader: Task, bprm: *const c_void, killed: bool) {
                 path[0] = 0;
                 task::read_path(bprm, path);
             }
-            entry.submit(notice(OF_LIFECYCLE, header.at));
+            entry.submit(notice(&LIFECYCLE, &LIFECYCLE_QUIET, header.at));
         }
         None => lost(RecordKind::ExecDenied as u32),
     }
 }
 
-/// Sends a record about life and death that the reader is to have at once.
+/// As [`lifecycle`], and wakes the reader at once.
 #[inline(always)]
-pub fn urgent<T: Record>(record: &T) -> bool {
+pub fn urgent<T: RingRecord>(record: &T) -> bool {
     send(&LIFECYCLE, record, u64::from(BPF_RB_FORCE_WAKEUP))
 }
 
-/// Sends a record of close watch.
+/// Sends a record on the memory ring.
 #[inline(always)]
-pub fn memory<T: Record>(record: &T) {
-    send(&MEMORY, record, notice(OF_MEMORY, record.header().at));
+pub fn memory<T: RingRecord>(record: &T) {
+    send(&MEMORY, record, notice(&MEMORY, &MEMORY_QUIET, record.header().at));
 }
 
-/// Sends an exec with as much text as its record says.
+/// Sends an exec with the text whose lengths its record states. A possible agent must be judged at once, unless every exec
+/// is one: then there are too many.
 #[inline(always)]
 pub fn exec(scratch: &ExecScratch) {
-    // The verifier of Linux 6.1 loses sight of the lengths' bounds on the way here, and a mask that the compiler could prove
-    // idle would not be in the program: hence the volatile reads.
+    let ExecRecord { header, lineage, .. } = &scratch.record;
+    let notice = if lineage.root == header.tgid && TRACK_EVERY_EXEC.get(0).is_none_or(|every| *every == 0) {
+        u64::from(BPF_RB_FORCE_WAKEUP)
+    } else {
+        notice(&LIFECYCLE, &LIFECYCLE_QUIET, header.at)
+    };
+    // The verifier of Linux 6.1 loses the lengths' bounds on the way here, and the compiler drops a mask that it can prove
+    // redundant: hence the volatile reads.
     // SAFETY: reads of initialised fields.
     let (path, argv) = unsafe {
         let ExecRecord { path_len, argv_len, .. } = &scratch.record;
@@ -124,7 +124,7 @@ pub fn exec(scratch: &ExecScratch) {
             (&raw const LIFECYCLE).cast_mut().cast(),
             (&raw const scratch.record).cast_mut().cast(),
             (size_of::<ExecRecord>() + text) as u64,
-            notice(OF_LIFECYCLE, scratch.record.header.at),
+            notice,
         )
     };
     if sent < 0 {
@@ -132,7 +132,7 @@ pub fn exec(scratch: &ExecScratch) {
     }
 }
 
-/// Counts a loss, in a slot of [`LossCause`].
+/// Counts a lost record in a slot of [`LossCause`].
 #[inline(always)]
 pub fn lost(slot: u32) {
     const { assert!((RecordKind::ExecDenied as u32) < LossCause::MAP_FULL) };
@@ -146,7 +146,7 @@ pub fn lost(slot: u32) {
 }
 
 #[inline(always)]
-fn send<T: Record>(ring: &RingBuf, record: &T, notice: u64) -> bool {
+fn send<T: RingRecord>(ring: &RingBuf, record: &T, notice: u64) -> bool {
     match ring.reserve::<T>(0) {
         Some(mut entry) => {
             entry.write(*record);
@@ -160,21 +160,18 @@ fn send<T: Record>(ring: &RingBuf, record: &T, notice: u64) -> bool {
     }
 }
 
-/// The flags of a record's submission: whether the reader is to be told of it.
+/// The flags of a record's submission: whether the reader is notified.
 ///
-/// To be told costs the process that forks, executes or exits more than all programs together: an interrupt, and the
-/// reader on its caches. So the reader is told at most once in an interval, and looks once more by itself after a longer
-/// one: see `EventStream`. CPUs may race for the moment; then it is told twice.
+/// A notice costs the process that forks, executes or exits more than all programs together: an interrupt, and the reader
+/// on its caches. So the reader says until when it needs none (see `EventStream`), and the kernel passes a notice on only if
+/// the reader has taken everything before. A ring that fills up meanwhile wakes the reader all the same.
 #[inline(always)]
-fn notice(ring: u32, at: u64) -> u64 {
-    let Some(last) = LAST_NOTICE.get_ptr_mut(ring) else { return 0 };
-    // SAFETY: the map's value, which no program removes.
-    unsafe {
-        // `at` may be earlier than what another CPU has written.
-        if at.saturating_sub(last.read_volatile()) < NOTICE_INTERVAL_NANOS {
-            return u64::from(BPF_RB_NO_WAKEUP);
-        }
-        last.write_volatile(at);
+fn notice(ring: &RingBuf, quiet: &Array<u64>, at: u64) -> u64 {
+    // SAFETY: the map's value, which is read once.
+    let until = quiet.get_ptr(0).map_or(0, |until| unsafe { until.read_volatile() });
+    if at >= until {
+        return 0;
     }
-    0
+    let is_filling = ring.query(u64::from(BPF_RB_AVAIL_DATA)) > ring.query(u64::from(BPF_RB_RING_SIZE)) / 4;
+    u64::from(if is_filling { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP })
 }
