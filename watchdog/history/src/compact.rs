@@ -1,49 +1,60 @@
-//! The copy that takes the place of a file that is too large or too old.
+//! Replaces a history that is too large or too old with a copy of the records that stay.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::HEADER;
+use super::codec::{self, PREFIX};
 use super::holdings::{Holdings, Surplus};
-use super::line::{self, PREFIX};
-use super::read::{Found, Head, Lines};
-use super::store::{Limits, STARTED, Slice, signed};
-use crate::trusted_file;
+use super::read::{HistoryLines, RecordHead, Slice, StoredLine};
+use watchdog_files::trusted_file;
 
-/// What stays of a file that has become too large, in quarters.
-const KEPT_QUARTERS: u64 = 3;
-/// The type of the record that ends a run.
+/// Type of the record that begins a run of the daemon.
+pub(super) const STARTED: &str = "daemon_started";
+/// Type of the record that ends it.
 const STOPPED: &str = "daemon_stopped";
-/// What is written at a time.
+/// Quarters of `max_bytes` that stay of a file that is too large.
+const KEPT_QUARTERS: u64 = 3;
+/// Bytes per write.
 const BUFFER: usize = 32 * 1024;
 
-/// Copies what stays to `path`: the new file, its length, and its oldest record.
+/// Age and size at which old records are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// No record is older than 9/8 of this.
+    pub retention: Duration,
+    /// The file is no larger than 9/8 of this.
+    pub max_bytes: u64,
+}
+
+/// Copies the records that stay to `path`. Returns the new file, its length, and the time of its oldest record.
 ///
 /// # Errors
-/// When it cannot be written, for want of room above all.
+/// When it cannot be written, mostly because the disk is full.
 pub(super) fn copy(
     from: &File,
     len: u64,
     path: &Path,
-    limits: &Limits,
+    limits: &StoreLimits,
     now: Timestamp,
 ) -> io::Result<(File, u64, Option<Timestamp>)> {
     let cutoff = now.checked_sub(signed(limits.retention)).unwrap_or(Timestamp::MIN);
     let mut surplus = surplus(from, len, limits, cutoff)?;
     let mut source = lines(from, len)?;
     let target = trusted_file::create(path)?;
-    let mut copy = Copy { to: BufWriter::with_capacity(BUFFER, target), len: 0, oldest: None };
+    let mut copy = CompactedFile { to: BufWriter::with_capacity(BUFFER, target), len: 0, oldest: None };
     copy.write(HEADER)?;
-    // A run that goes on is still named by its beginning, which is the only record that tells the boot.
+    // The first record of a run stays while any other of it does: it alone has the boot id.
     let mut beginning: Option<(String, String)> = None;
     let mut last_run = String::new();
     while let Some(found) = source.next()? {
-        let Found::Record(json) = found else { continue };
-        let Some(head) = Head::of(json) else { continue };
-        // How a run ended is kept for as long as anything else of it.
+        let StoredLine::Record(json) = found else { continue };
+        let Some(head) = RecordHead::of(json) else { continue };
+        // The end of a run stays while any other record of it does.
         let stays = head.at >= cutoff
             && match head.kind.as_ref() {
                 STOPPED => last_run == head.run,
@@ -72,45 +83,48 @@ pub(super) fn copy(
     Ok((file, copy.len, copy.oldest))
 }
 
-/// Whose records have to leave. None, where the file is only too old.
-fn surplus(from: &File, len: u64, limits: &Limits, cutoff: Timestamp) -> io::Result<Surplus> {
+/// The bytes to remove by owner. None if the file is only too old.
+fn surplus(from: &File, len: u64, limits: &StoreLimits, cutoff: Timestamp) -> io::Result<Surplus> {
     if len <= limits.max_bytes {
         return Ok(Surplus::default());
     }
     let mut holdings = Holdings::default();
     let mut lines = lines(from, len)?;
     while let Some(found) = lines.next()? {
-        let Found::Record(json) = found else { continue };
-        if let Some(head) = Head::of(json).filter(|head| head.at >= cutoff) {
+        let StoredLine::Record(json) = found else { continue };
+        if let Some(head) = RecordHead::of(json).filter(|head| head.at >= cutoff) {
             holdings.add(head.owner_uid, head.session, line_length(json));
         }
     }
     Ok(holdings.surplus((limits.max_bytes / 4 * KEPT_QUARTERS).saturating_sub(HEADER.len() as u64)))
 }
 
-fn lines(from: &File, len: u64) -> io::Result<Lines<Slice<'_>>> {
-    Lines::new(Slice { file: from, at: 0, end: len })?
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first line is gone"))
+fn lines(from: &File, len: u64) -> io::Result<HistoryLines<Slice<'_>>> {
+    HistoryLines::new(Slice { file: from, at: 0, end: len })?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its first line is missing"))
 }
 
-/// Bytes of a record in the file.
 fn line_length(json: &str) -> u64 {
     (PREFIX + json.len() + 1) as u64
 }
 
-struct Copy {
+struct CompactedFile {
     to: BufWriter<File>,
     len: u64,
     oldest: Option<Timestamp>,
 }
 
-impl Copy {
+impl CompactedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.len += bytes.len() as u64;
         self.to.write_all(bytes)
     }
 
     fn record(&mut self, json: &str) -> io::Result<()> {
-        self.write(&line::of_json(json))
+        self.write(&codec::encode_json(json))
     }
+}
+
+pub(super) fn signed(span: Duration) -> SignedDuration {
+    SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX)
 }

@@ -1,83 +1,76 @@
-//! Which events get a record of their own, and which are counted.
+//! Decides which events get a record of their own, and counts the others.
 //!
-//! Of everyday events that are the same (one session, one program, one way of exiting) the first has a record; those that
-//! follow are counted, and a period later one record tells how many there were. Events that matter have a record each, as
-//! long as their session and their user stay within their [budgets](super::budgets); beyond that they are counted too.
+//! Of equal everyday events (one session, one program, one kind of exit) the first has a record. Those that follow are
+//! counted, and one record per period has the count. Important events have a record each, while their session and user are
+//! within their [budgets](super::budgets); beyond that they are counted too.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::budgets::{Budgets, Part};
-use crate::api::Past;
-use crate::engine::id::BootTime;
+use super::budgets::{BudgetPart, Budgets};
+use watchdog_api::{Evidence, Past};
+use watchdog_types::BootTime;
 
 /// The first period; each is twice as long as the one before.
 const FIRST_PERIOD: Duration = Duration::from_secs(60);
-/// The longest period. Events that do not repeat in it have a record of their own again.
+/// The longest period. An event that does not repeat within it gets its own record again.
 const LONGEST_PERIOD: Duration = Duration::from_secs(150);
-/// What is counted for a session that has ended is written after this time.
+/// Delay of the counts of an ended session.
 const AFTER_SESSION: Duration = Duration::from_secs(3);
-/// Counts of one session, and of one user. Further events are counted without telling them apart.
+/// How long an ended session is remembered: its deaths are explained some seconds after its end.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// Separate counts per session and per user. Further events share one count.
 const OF_SESSION: usize = 64;
 const OF_USER: usize = 256;
-/// Bytes of a record besides its content. A count takes as many again.
+/// Bytes of a record besides its content; a count adds as many again.
 const FRAME: u64 = 128;
 
-/// What an event is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
     /// Repeats are counted.
     Everyday,
-    /// Has a record of its own, in half of the budget.
+    /// A record each, within half of the budget.
     Notable,
-    /// Has a record of its own, in the whole budget.
+    /// A record each, within the whole budget.
     Lasting,
 }
 
-/// Something that happened.
+/// An event, as far as the counter must know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence<'a> {
-    /// When.
     pub at: BootTime,
-    /// The user whose it is.
     pub owner: Option<u32>,
-    /// The session that it concerns.
     pub session: Option<u64>,
-    /// The type of its record.
+    /// Type of the record.
     pub kind: &'static str,
-    /// What it has in common with events that are the same.
-    pub way: &'a str,
-    /// What it is worth.
+    /// Equal for events that count as repeats.
+    pub signature: &'a str,
     pub urgency: Urgency,
-    /// The memory that it tells of, in bytes.
+    /// Memory of the process.
     pub peak_bytes: u64,
 }
 
-/// Events that were counted.
+/// A count of equal events.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Counted {
-    /// The user whose they are.
+pub struct RepeatCount {
     pub owner: Option<u32>,
-    /// How many.
     pub count: u64,
-    /// When the first of them happened.
     pub first: BootTime,
-    /// When the last of them happened.
     pub last: BootTime,
-    /// One of them, without what concerns that one alone, and with the highest peak of all.
+    /// One of the events without its individual fields, with the highest peak of all.
     pub what: Past,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Sameness {
+struct RepeatKey {
     owner: Option<u32>,
     session: Option<u64>,
     kind: &'static str,
     urgency: Urgency,
-    way: Box<str>,
+    signature: Box<str>,
 }
 
 #[derive(Debug)]
@@ -86,7 +79,6 @@ struct Streak {
     first: BootTime,
     last: BootTime,
     peak_bytes: u64,
-    /// The longest that the next period may be.
     longest: Duration,
     period: Duration,
     due: BootTime,
@@ -94,9 +86,10 @@ struct Streak {
 }
 
 impl Streak {
-    fn new(now: BootTime, what: Past) -> Self {
-        let (longest, period, due) = (LONGEST_PERIOD, FIRST_PERIOD, now.plus(FIRST_PERIOD));
-        Self { count: 0, first: now, last: now, peak_bytes: 0, longest, period, due, what }
+    fn new(now: BootTime, session_ended: bool, what: Past) -> Self {
+        let (period, longest) =
+            if session_ended { (AFTER_SESSION, AFTER_SESSION) } else { (FIRST_PERIOD, LONGEST_PERIOD) };
+        Self { count: 0, first: now, last: now, peak_bytes: 0, longest, period, due: now.plus(period), what }
     }
 
     fn add(&mut self, occurrence: &Occurrence<'_>) {
@@ -110,8 +103,8 @@ impl Streak {
         self.peak_bytes = self.peak_bytes.max(occurrence.peak_bytes);
     }
 
-    /// What was counted, if anything was.
-    fn counted(&self, owner: Option<u32>) -> Option<Counted> {
+    /// `None` when nothing was counted.
+    fn counted(&self, owner: Option<u32>) -> Option<RepeatCount> {
         if self.count == 0 {
             return None;
         }
@@ -121,132 +114,140 @@ impl Streak {
         {
             memory.insert("peak_bytes".to_owned(), self.peak_bytes.into());
         }
-        Some(Counted { owner, count: self.count, first: self.first, last: self.last, what })
+        Some(RepeatCount { owner, count: self.count, first: self.first, last: self.last, what })
     }
 }
 
-/// Counts what repeats, and what is too much.
+/// Counts events that repeat or exceed a budget.
 #[derive(Debug)]
 pub struct RepeatCounter {
     budgets: Budgets,
-    streaks: BTreeMap<Sameness, Streak>,
+    streaks: BTreeMap<RepeatKey, Streak>,
+    /// Recently ended sessions.
+    ended: BTreeMap<u64, BootTime>,
 }
 
 impl RepeatCounter {
-    /// One for a history of this size.
     #[must_use]
     pub fn new(max_bytes: u64) -> Self {
-        Self { budgets: Budgets::of(max_bytes), streaks: BTreeMap::new() }
+        Self { budgets: Budgets::of(max_bytes), streaks: BTreeMap::new(), ended: BTreeMap::new() }
     }
 
-    /// The history has become larger or smaller.
     pub fn resize(&mut self, max_bytes: u64) {
         self.budgets.resize(max_bytes);
     }
 
-    /// What is to be written of an event now; `None` when it is counted. `record` is called only where it is needed.
+    /// The record to write; `None` when the event is counted. Calls `record` only if needed.
     pub fn take(&mut self, now: BootTime, occurrence: &Occurrence<'_>, record: impl FnOnce() -> Past) -> Option<Past> {
-        let Occurrence { at: _, owner, session, kind, way, urgency, peak_bytes: _ } = *occurrence;
-        let key = Sameness { owner, session, kind, urgency, way: way.into() };
+        let Occurrence { at: _, owner, session, kind, signature, urgency, peak_bytes: _ } = *occurrence;
+        let key = RepeatKey { owner, session, kind, urgency, signature: signature.into() };
         if let Some(streak) = self.streaks.get_mut(&key) {
             streak.add(occurrence);
             return None;
         }
         let what = record();
-        let part = if urgency == Urgency::Lasting { Part::Whole } else { Part::Half };
+        let session_ended = session.is_some_and(|session| self.ended.contains_key(&session));
+        let part = if urgency == Urgency::Lasting { BudgetPart::Whole } else { BudgetPart::Half };
         if self.budgets.spend(now, owner, session, size_of(&what), part) {
             if urgency == Urgency::Everyday && self.has_room(&key) {
-                self.streaks.insert(key, Streak::new(now, sample(what.clone())));
+                self.streaks.insert(key, Streak::new(now, session_ended, sample(what.clone())));
             }
             return Some(what);
         }
         let key = self.nearest(key);
         let what = |several: bool| if several { of_several(sample(what)) } else { sample(what) };
-        let several = key.way.is_empty();
-        self.streaks.entry(key).or_insert_with(|| Streak::new(now, what(several))).add(occurrence);
+        let several = key.signature.is_empty();
+        self.streaks.entry(key).or_insert_with(|| Streak::new(now, session_ended, what(several))).add(occurrence);
         None
     }
 
-    /// Counts bytes that are written in any case, as the end of something whose beginning was written.
+    /// Counts bytes that are written regardless of the budget, such as the end of a recorded session.
     pub fn overdraw(&mut self, now: BootTime, owner: Option<u32>, session: Option<u64>, what: &Past) {
-        self.budgets.spend(now, owner, session, size_of(what), Part::Overdraft);
+        self.budgets.spend(now, owner, session, size_of(what), BudgetPart::Overdraft);
     }
 
-    /// A session has ended: what was counted for it is due soon, and so are deaths that are judged later.
+    /// Makes the counts of an ended session due soon, and those of deaths that are explained later.
     pub fn session_ended(&mut self, now: BootTime, ended: u64) {
         let soon = now.plus(AFTER_SESSION);
+        self.ended.insert(ended, now);
         for (_, streak) in self.streaks.iter_mut().filter(|(key, _)| key.session == Some(ended)) {
             streak.due = streak.due.min(soon);
             (streak.longest, streak.period) = (AFTER_SESSION, AFTER_SESSION);
         }
     }
 
-    /// The counts of periods that are over. A count that exceeds the budget stays, and is due again a period later.
-    pub fn due(&mut self, now: BootTime) -> Vec<Counted> {
-        let Self { budgets, streaks } = self;
+    /// The counts whose period has ended. A count that exceeds the budget is due again a period later.
+    pub fn due(&mut self, now: BootTime) -> Vec<RepeatCount> {
+        let Self { budgets, streaks, ended } = self;
+        ended.retain(|_, at| now < at.plus(REMEMBERED));
         let mut due = Vec::new();
         streaks.retain(|key, streak| {
             if streak.due > now {
                 return true;
             }
             let counted = streak.counted(key.owner);
-            if let Some(Counted { owner, what, .. }) = &counted
-                && !budgets.spend(now, *owner, session_of(what), size_of(what) + FRAME, Part::Whole)
+            if let Some(RepeatCount { owner, what, .. }) = &counted
+                && !budgets.spend(now, *owner, session_of(what), size_of(what) + FRAME, BudgetPart::Whole)
             {
                 streak.due = now.plus(LONGEST_PERIOD);
                 return true;
             }
-            let goes_on = key.urgency == Urgency::Everyday && (counted.is_some() || streak.period < streak.longest);
+            let continues = key.urgency == Urgency::Everyday && (counted.is_some() || streak.period < streak.longest);
             streak.count = 0;
             streak.period = (streak.period * 2).min(streak.longest);
             streak.due = now.plus(streak.period);
             due.extend(counted);
-            goes_on
+            continues
         });
         due
     }
 
-    /// All that was counted and not written.
-    pub fn finish(&mut self) -> Vec<Counted> {
+    /// All pending counts.
+    pub fn finish(&mut self) -> Vec<RepeatCount> {
         std::mem::take(&mut self.streaks).into_iter().filter_map(|(key, streak)| streak.counted(key.owner)).collect()
     }
 
-    fn has_room(&self, key: &Sameness) -> bool {
-        let first =
-            |session| Sameness { owner: key.owner, session, kind: "", urgency: Urgency::Everyday, way: "".into() };
+    fn has_room(&self, key: &RepeatKey) -> bool {
+        let first = |session| RepeatKey {
+            owner: key.owner,
+            session,
+            kind: "",
+            urgency: Urgency::Everyday,
+            signature: "".into(),
+        };
         let of_user = self.streaks.range(first(None)..).take_while(|(other, _)| other.owner == key.owner);
         let of_session = self.streaks.range(first(key.session)..);
-        let same = |other: &Sameness| other.owner == key.owner && other.session == key.session;
+        let same = |other: &RepeatKey| other.owner == key.owner && other.session == key.session;
         of_user.take(OF_USER).count() < OF_USER
             && of_session.take_while(|(other, _)| same(other)).take(OF_SESSION).count() < OF_SESSION
     }
 
-    /// Where an event is counted: with those that are the same, with all of its type in the session, or with all of its type
-    /// of the user.
-    fn nearest(&self, key: Sameness) -> Sameness {
+    /// Where to count an event: with equal ones, with all of its type in the session, or with all of its type of the user.
+    fn nearest(&self, key: RepeatKey) -> RepeatKey {
         if self.streaks.contains_key(&key) || self.has_room(&key) {
             return key;
         }
-        let of_session = Sameness { way: "".into(), ..key };
-        let of_user = Sameness { session: None, ..of_session.clone() };
-        let known = |key: &Sameness| self.streaks.contains_key(key);
+        let of_session = RepeatKey { signature: "".into(), ..key };
+        let of_user = RepeatKey { session: None, ..of_session.clone() };
+        let known = |key: &RepeatKey| self.streaks.contains_key(key);
         if known(&of_session) || self.has_room(&of_user) { of_session } else { of_user }
     }
 }
 
-/// What is told of several: nothing that only one of them did.
+/// Removes the fields that differ between equal events.
 fn sample(mut what: Past) -> Past {
     match &mut what {
         Past::Death(death) => {
             death.insert("died_with".to_owned(), Value::Array(Vec::new()));
+            death.remove("series");
         }
-        Past::Finding(finding) => finding.finding.evidence = Map::from_iter([("left_out".to_owned(), true.into())]),
+        Past::Finding(finding) => finding.finding.evidence = Evidence::left_out(),
         _ => {}
     }
     what
 }
 
-/// What is told of events that are not the same.
+/// Marks a record as one of several different events.
 fn of_several(mut what: Past) -> Past {
     match &mut what {
         Past::Death(death) => {
@@ -273,6 +274,7 @@ fn session_of(what: &Past) -> Option<u64> {
         Past::Oom(oom) => oom.session,
         Past::Action(action) => action.session,
         Past::SessionStarted(start) => Some(start.session),
+        Past::Reclaim(run) => run.session,
         Past::SessionEnded(summary) => Some(summary.start.session),
         Past::DaemonStarted { .. } | Past::DaemonStopped | Past::Host(_) | Past::Unknown => None,
     }
@@ -292,7 +294,7 @@ fn size_of(what: &Past) -> u64 {
         }
     }
     let mut length = Length(FRAME);
-    // Nothing here can fail to be JSON, as in `line`.
+    // Cannot fail, see `codec`.
     let _ = serde_json::to_writer(&mut length, what);
     length.0
 }

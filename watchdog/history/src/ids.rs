@@ -1,35 +1,34 @@
-//! The highest ids that a history names, for a daemon that lost count.
+//! The highest ids in a history, for a daemon that has lost its state file.
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::read::{Found, open};
-use crate::engine::id::{ActionId, FindingId, LastIds, SessionId};
+use super::read::{StoredLine, open};
+use watchdog_types::{ActionId, FindingId, LastIds, SessionId};
 
-/// The parts of a record that name ids.
 #[derive(Debug, Deserialize)]
-struct Numbered {
+struct RecordIds {
     #[serde(rename = "type")]
     kind: String,
     session: Option<u64>,
     id: Option<u64>,
-    receipt: Option<NumberedAction>,
+    receipt: Option<ReceiptId>,
 }
 
 #[derive(Debug, Deserialize)]
-struct NumberedAction {
+struct ReceiptId {
     id: u64,
 }
 
-/// The highest ids in the history of a state directory; zeros where there is none.
+/// Zeros where the state directory has no history.
 #[must_use]
 pub fn last_ids(state_dir: &Path) -> LastIds {
     let mut last = LastIds::default();
     let Ok(mut lines) = open(state_dir) else { return last };
     while let Ok(Some(found)) = lines.next() {
-        let Found::Record(json) = found else { continue };
-        let Ok(record) = serde_json::from_str::<Numbered>(json) else { continue };
+        let StoredLine::Record(json) = found else { continue };
+        let Ok(record) = serde_json::from_str::<RecordIds>(json) else { continue };
         let finding = record.id.filter(|_| record.kind == "finding");
         last = last.max(LastIds {
             session: SessionId(record.session.unwrap_or_default()),

@@ -1,9 +1,9 @@
-//! Reading a history from its beginning, line by line, in bounded memory, and past whatever is damaged.
+//! Reads a history line by line, in bounded memory; damaged lines are skipped.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,54 +13,41 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-use super::line::{self, LONGEST_READ};
+use super::codec::{self, MAX_READ};
 use super::{FILE, HEADER};
 
-/// What is read at a time.
+/// Bytes per read.
 const BUFFER: usize = 32 * 1024;
 
-/// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file cannot be opened or read.
+pub enum HistoryReadError {
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is something else.
-    #[error("{path} is no history that this version can read", path = .0.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{path} is not a history that this version can read", path = .0.display())]
     Foreign(PathBuf),
 }
 
-/// What stands at a place of the file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found<'a> {
-    /// A record's JSON.
+pub enum StoredLine<'a> {
+    /// The record's JSON.
     Record(&'a str),
-    /// A line that is not as it was written.
+    /// The checksum does not match.
     Damaged,
-    /// The beginning of a line that has no end: it is being written, or never was.
-    Torn,
+    /// A last line without an end: it is being written, or the daemon was killed while it wrote.
+    Truncated,
 }
 
-/// The members of a record by which it is chosen.
+/// The fields of a record by which it is filtered.
 #[derive(Debug, Deserialize)]
-pub struct Head<'a> {
-    /// When.
+pub struct RecordHead<'a> {
     #[serde(deserialize_with = "moment")]
     pub at: Timestamp,
-    /// In which run of the daemon.
+    /// The run of the daemon.
     #[serde(borrow)]
     pub run: Cow<'a, str>,
-    /// Whose.
     pub owner_uid: Option<u32>,
-    /// What.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,
-    /// Of which session.
     pub session: Option<u64>,
 }
 
@@ -68,41 +55,40 @@ fn moment<'de, D: Deserializer<'de>>(text: D) -> Result<Timestamp, D::Error> {
     Cow::<str>::deserialize(text)?.parse().map_err(D::Error::custom)
 }
 
-impl<'a> Head<'a> {
-    /// The head of a record; `None` for what no version ever wrote.
+impl<'a> RecordHead<'a> {
+    /// `None` when a required field is missing.
     #[must_use]
     pub fn of(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 }
 
-/// The lines of a history.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct HistoryLines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    /// Where the next line begins.
+    /// Start of the next line, in bytes.
     offset: u64,
-    /// Set when what is read is no longer waited for.
+    /// Set when the reader has given up.
     cancelled: Arc<AtomicBool>,
 }
 
-/// The history of a state directory, for reading. The file may be appended to or replaced meanwhile: what is read is what
-/// was there at the beginning, and whole lines of what came later.
+/// Opens the history of a state directory for reading. The daemon may append to it or replace it meanwhile: the reader sees
+/// the file as opened, and whole lines that are appended.
 ///
 /// # Errors
-/// When there is none, it may not be read, or it is something else.
-pub fn open(state_dir: &Path) -> Result<Lines<File>, ReadError> {
+/// When it is missing, unreadable, or not a history.
+pub fn open(state_dir: &Path) -> Result<HistoryLines<File>, HistoryReadError> {
     let path = state_dir.join(FILE);
-    let failed = |source| ReadError::Io { path: path.clone(), source };
-    // Not blocking: whoever puts a fifo in the file's place must not hold us up.
+    let failed = |source| HistoryReadError::Io { path: path.clone(), source };
+    // Not blocking: a FIFO in the place of the file must not block the reader.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).map_err(failed)?;
-    Lines::new(file).map_err(failed)?.ok_or(ReadError::Foreign(path))
+    HistoryLines::new(file).map_err(failed)?.ok_or(HistoryReadError::Foreign(path))
 }
 
-impl<R: Read> Lines<R> {
-    /// The lines behind the header; `None` when there is no such header.
+impl<R: Read> HistoryLines<R> {
+    /// `None` when the header is missing.
     pub(super) fn new(reader: R) -> io::Result<Option<Self>> {
         let mut lines = Self {
             reader: BufReader::with_capacity(BUFFER, reader),
@@ -120,28 +106,28 @@ impl<R: Read> Lines<R> {
         Ok(Some(lines))
     }
 
-    /// The same lines; [`next`](Self::next) fails once the flag is set.
+    /// Makes [`next`](Self::next) fail once the flag is set.
     #[must_use]
     pub fn until(self, cancelled: Arc<AtomicBool>) -> Self {
         Self { cancelled, ..self }
     }
 
-    /// Where the next line begins, in bytes from the beginning of the file.
+    /// Start of the next line, in bytes.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next line; `None` at the end.
+    /// `None` at the end.
     ///
     /// # Errors
     /// When the file cannot be read, or reading was [cancelled](Self::until).
-    #[expect(clippy::should_implement_trait, reason = "it lends what it found")]
-    pub fn next(&mut self) -> io::Result<Option<Found<'_>>> {
+    #[expect(clippy::should_implement_trait, reason = "the line is borrowed from the reader")]
+    pub fn next(&mut self) -> io::Result<Option<StoredLine<'_>>> {
         if self.cancelled.load(Relaxed) {
-            return Err(io::Error::other("it is no longer waited for"));
+            return Err(io::Error::other("cancelled"));
         }
         self.line.clear();
-        let limit = LONGEST_READ as u64;
+        let limit = MAX_READ as u64;
         let mut taken = (&mut self.reader).take(limit).read_until(b'\n', &mut self.line)? as u64;
         if taken == 0 {
             return Ok(None);
@@ -149,7 +135,7 @@ impl<R: Read> Lines<R> {
         let mut ended = self.line.pop_if(|last| *last == b'\n').is_some();
         let whole = ended;
         while !ended && taken >= limit {
-            // Too long to be one of ours: only its end is looked for.
+            // Longer than any record: skip to its end.
             self.line.clear();
             let more = (&mut self.reader).take(limit).read_until(b'\n', &mut self.line)?;
             taken += more as u64;
@@ -160,10 +146,26 @@ impl<R: Read> Lines<R> {
         }
         self.line.shrink_to(BUFFER);
         if !ended {
-            return Ok(Some(Found::Torn));
+            return Ok(Some(StoredLine::Truncated));
         }
         self.offset += taken;
-        let record = if whole { line::decode(&self.line) } else { None };
-        Ok(Some(record.map_or(Found::Damaged, Found::Record)))
+        let record = if whole { codec::decode(&self.line) } else { None };
+        Ok(Some(record.map_or(StoredLine::Damaged, StoredLine::Record)))
+    }
+}
+
+/// A part of a file, read without moving the file's write position.
+pub(super) struct Slice<'a> {
+    pub(super) file: &'a File,
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+impl Read for Slice<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..left], self.at)?;
+        self.at += read as u64;
+        Ok(read)
     }
 }

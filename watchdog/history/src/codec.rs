@@ -1,27 +1,25 @@
-//! One record as one line: `CRC-32 in hexadecimal, a space, JSON, a line feed`. JSON has no raw line feed in it, so where a
-//! line ends is never in doubt, and after damage reading goes on with the next one.
+//! One record per line: `CRC-32 in hexadecimal, a space, JSON, a line feed`. JSON contains no raw line feed, so a reader
+//! continues at the next line after damage.
 
-use serde_json::Map;
-
-use crate::api::{Past, Record};
+use watchdog_api::{Evidence, Past, Record};
 
 /// Bytes before the JSON.
 pub(super) const PREFIX: usize = 9;
-/// Most bytes of a line that is written. Evidence that is larger than this is left out.
-const LONGEST_WRITTEN: usize = 64 * 1024;
-/// Most bytes of a line that is read.
-pub(super) const LONGEST_READ: usize = 1 << 20;
+/// Bytes of a written line; beyond that evidence is left out.
+const MAX_WRITTEN: usize = 64 * 1024;
+/// Bytes of a line that is read.
+pub(super) const MAX_READ: usize = 1 << 20;
 
-/// The record as a line, with its line feed.
+/// With the line feed.
 #[must_use]
 pub fn encode(record: &Record) -> Vec<u8> {
     let line = seal(record);
-    if line.len() <= LONGEST_WRITTEN {
+    if line.len() <= MAX_WRITTEN {
         return line;
     }
     let mut shorter = record.clone();
     match &mut shorter.what {
-        Past::Finding(finding) => finding.finding.evidence = Map::from_iter([("left_out".to_owned(), true.into())]),
+        Past::Finding(finding) => finding.finding.evidence = Evidence::left_out(),
         Past::Death(death) => death.retain(|_, value| !value.is_array() && !value.is_object()),
         Past::Action(action) => action.pids.truncate(1_000),
         _ => {}
@@ -30,12 +28,12 @@ pub fn encode(record: &Record) -> Vec<u8> {
 }
 
 fn seal(record: &Record) -> Vec<u8> {
-    // Strings, numbers and maps with string keys: nothing here can fail to be JSON.
-    of_json(&serde_json::to_string(record).unwrap_or_default())
+    // Strings, numbers and maps with string keys always serialise.
+    encode_json(&serde_json::to_string(record).unwrap_or_default())
 }
 
-/// JSON without a line feed as a line, with its line feed.
-pub(crate) fn of_json(json: &str) -> Vec<u8> {
+/// `json` must not contain a line feed; the result ends with one.
+pub fn encode_json(json: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(PREFIX + json.len() + 1);
     line.resize(PREFIX, b' ');
     line.extend_from_slice(json.as_bytes());
@@ -45,7 +43,7 @@ pub(crate) fn of_json(json: &str) -> Vec<u8> {
     line
 }
 
-/// The JSON of a line without its line feed; `None` when it is not as it was written.
+/// The JSON of a line, which has no line feed; `None` when the checksum does not match.
 #[must_use]
 pub fn decode(line: &[u8]) -> Option<&str> {
     let (prefix, json) = line.split_at_checked(PREFIX)?;

@@ -1,15 +1,14 @@
-//! Which records somebody wants and may see.
+//! Filters records by time, session and the viewer's permission.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::read::Head;
-use crate::engine::id::Uid;
-use crate::engine::view::Viewer;
+use super::read::RecordHead;
+use watchdog_types::{Uid, Viewer};
 
-/// What a record of a death tells of the dead process alone. The rest may name processes of other users.
+/// Fields of a death record about the dead process alone. The others may name processes of other users.
 const OWN_DEATH: [&str; 23] = [
     "at",
     "run",
@@ -36,30 +35,27 @@ const OWN_DEATH: [&str; 23] = [
     "last_at",
 ];
 
-/// What to choose by.
 #[derive(Clone, Debug)]
-pub struct Selection {
-    /// Who looks.
+pub struct RecordFilter {
     pub viewer: Viewer,
-    /// Nothing before this moment.
     pub since: Option<Timestamp>,
-    /// Nothing but what concerns a session of this number, in whichever run.
+    /// In any run of the daemon.
     pub session: Option<u64>,
 }
 
-impl Selection {
-    /// What of a record's JSON is to be shown; `None` for nothing.
-    #[must_use]
-    pub fn show<'a>(&self, json: &'a str) -> Option<Cow<'a, str>> {
-        let head = Head::of(json)?;
+impl RecordFilter {
+    /// The record's time and JSON, or the part that the viewer may see; `None` when it is filtered out.
+    pub(super) fn show<'a>(&self, json: &'a str) -> Option<(Timestamp, Cow<'a, str>)> {
+        let head = RecordHead::of(json)?;
         let wanted = self.since.is_none_or(|since| head.at >= since)
             && self.session.is_none_or(|session| head.session == Some(session));
-        if wanted { visible(self.viewer, &head, json) } else { None }
+        let shown = if wanted { visible(self.viewer, &head, json)? } else { return None };
+        Some((head.at, shown))
     }
 }
 
-/// What of a record a viewer may see: the host's memory is everybody's business, and what the users' sessions do is theirs.
-pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Option<Cow<'a, str>> {
+/// The part of a record that a viewer may see: every user sees the host's memory, and only their own sessions.
+pub(super) fn visible<'a>(viewer: Viewer, head: &RecordHead<'_>, json: &'a str) -> Option<Cow<'a, str>> {
     let Viewer::User(_) = viewer else { return Some(json.into()) };
     match head.kind.as_ref() {
         "daemon_started" | "daemon_stopped" => Some(json.into()),
@@ -76,7 +72,7 @@ pub(super) fn visible<'a>(viewer: Viewer, head: &Head<'_>, json: &'a str) -> Opt
     }
 }
 
-/// The record with something left out. It is taken for no type: what only another version knows stays in it.
+/// Edits the record as plain JSON, so that fields of another version survive.
 fn edited(json: &str, edit: impl FnOnce(&mut Map<String, Value>)) -> Option<Cow<'static, str>> {
     let mut record: Map<String, Value> = serde_json::from_str(json).ok()?;
     edit(&mut record);

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::{Record, Repeats};
-use crate::history::{FILE, Limits, Store, line};
+use crate::{FILE, Store, StoreLimits, codec};
+use watchdog_api::{Record, Repeats};
 
 const MAX: u64 = 256 << 20;
 const NAMES: [&str; 6] = ["sleep", "bash", "rg", "node", "python3", "git"];
@@ -39,8 +39,8 @@ fn death(session: u64, pid: u32, name: &str, peak: u64) -> Past {
     Past::Death(death)
 }
 
-fn occurrence<'a>(now: BootTime, owner: u32, session: u64, way: &'a str, urgency: Urgency) -> Occurrence<'a> {
-    Occurrence { at: now, owner: Some(owner), session: Some(session), kind: "death", way, urgency, peak_bytes: 7 }
+fn occurrence<'a>(now: BootTime, owner: u32, session: u64, signature: &'a str, urgency: Urgency) -> Occurrence<'a> {
+    Occurrence { at: now, owner: Some(owner), session: Some(session), kind: "death", signature, urgency, peak_bytes: 7 }
 }
 
 /// What is written, in the form in which it is written.
@@ -56,8 +56,8 @@ impl Pen {
         self.put(Record { at: moment(now), run: moment(at(0.0)), owner_uid: owner, repeats: None, what }, 1);
     }
 
-    fn write_counted(&mut self, counted: Vec<Counted>) {
-        for Counted { owner, count, first, last, what } in counted {
+    fn write_counted(&mut self, counted: Vec<RepeatCount>) {
+        for RepeatCount { owner, count, first, last, what } in counted {
             assert!(first <= last);
             let repeats = Repeats { count, first_at: moment(first), last_at: moment(last) };
             let at = repeats.last_at.clone();
@@ -67,14 +67,14 @@ impl Pen {
     }
 
     fn put(&mut self, record: Record, events: u64) {
-        self.lines.extend(line::encode(&record));
+        self.lines.extend(codec::encode(&record));
         self.records += 1;
         self.events += events;
     }
 }
 
 #[test]
-fn repeats_are_counted_with_times_and_peak() {
+fn repeats_counted_with_peak() {
     let mut counter = RepeatCounter::new(MAX);
     let mut take = |seconds, peak_bytes| {
         let occurrence = Occurrence { peak_bytes, ..occurrence(at(seconds), 1, 1, "sleep killed", Urgency::Everyday) };
@@ -84,7 +84,7 @@ fn repeats_are_counted_with_times_and_peak() {
     assert!(!take(1.0, 50) && !take(2.0, 40) && !take(30.0, 10));
     assert_eq!(counter.due(at(59.0)), []);
     let counted = counter.due(at(60.0));
-    let [Counted { owner: Some(1), count: 3, first, last, what: Past::Death(what) }] = counted.as_slice() else {
+    let [RepeatCount { owner: Some(1), count: 3, first, last, what: Past::Death(what) }] = counted.as_slice() else {
         panic!("{counted:?}")
     };
     assert_eq!((*first, *last), (at(1.0), at(30.0)));
@@ -93,7 +93,7 @@ fn repeats_are_counted_with_times_and_peak() {
 }
 
 #[test]
-fn event_after_a_quiet_period_has_its_record() {
+fn event_after_quiet_has_record() {
     let mut counter = RepeatCounter::new(MAX);
     let mut now = 0.0;
     let mut written = 0;
@@ -116,13 +116,27 @@ fn ended_session_has_its_counts_soon() {
         counter.take(occurrence.at, &occurrence, || death(5, 7, "sleep", 1));
     }
     counter.session_ended(at(3.0), 5);
-    let counts = |counted: Vec<Counted>| counted.iter().map(|counted| counted.count).collect::<Vec<_>>();
+    let counts = |counted: Vec<RepeatCount>| counted.iter().map(|counted| counted.count).collect::<Vec<_>>();
     assert_eq!(counts(counter.due(at(6.0))), [2]);
     let late = occurrence(at(3.0), 1, 5, "sleep killed", Urgency::Everyday);
     assert!(counter.take(at(7.0), &late, || death(5, 7, "sleep", 1)).is_none());
     assert_eq!(counts(counter.due(at(9.0))), [1], "a death that was judged late");
     assert!(counter.due(at(12.0)).is_empty());
     assert!(counter.streaks.is_empty());
+}
+
+#[test]
+fn late_deaths_written_soon() {
+    let mut counter = RepeatCounter::new(MAX);
+    counter.session_ended(at(1.0), 5);
+    for _ in 0..3 {
+        let killed = occurrence(at(0.5), 1, 5, "sleep killed", Urgency::Everyday);
+        counter.take(at(2.0), &killed, || death(5, 7, "sleep", 1));
+    }
+    let counted = counter.due(at(5.0));
+    assert_eq!(counted.iter().map(|counted| counted.count).collect::<Vec<_>>(), [2]);
+    assert!(counter.due(at(62.0)).is_empty());
+    assert!(counter.streaks.is_empty() && counter.ended.is_empty());
 }
 
 #[test]
@@ -133,8 +147,8 @@ fn flood_of_one_session_stays_small() {
     for number in 0..FLOOD {
         let now = at(f64::from(number) * 8.0 / f64::from(FLOOD));
         // Each with a name of its own, and each killed from outside.
-        let way = format!("x{number} killed");
-        let occurrence = occurrence(now, 1000, 1, &way, Urgency::Notable);
+        let signature = format!("x{number} killed");
+        let occurrence = occurrence(now, 1000, 1, &signature, Urgency::Notable);
         if let Some(what) = counter.take(now, &occurrence, || death(1, number, "x", 1)) {
             pen.write(now, Some(1000), what);
         }
@@ -159,8 +173,8 @@ fn counts_stay_within_the_budget() {
         for session in 0..SESSIONS {
             number += 1;
             // 300 names in all, and every other session ends again and again.
-            let way = format!("x{} killed", number % 300);
-            let killed = occurrence(now, 1000, session, &way, Urgency::Notable);
+            let signature = format!("x{} killed", number % 300);
+            let killed = occurrence(now, 1000, session, &signature, Urgency::Notable);
             if let Some(what) = counter.take(now, &killed, || death(session, number, "x", 1)) {
                 pen.write(now, Some(1000), what);
             }
@@ -196,16 +210,17 @@ fn busy_day_fits_in_thirty_megabytes() {
             let name = NAMES[number as usize / 8 % NAMES.len()];
             // In the run that was measured a sixteenth of all processes was found detached, and a tenth was killed.
             if number.is_multiple_of(10) {
-                let way = format!("{name} killed Some(15) None");
+                let signature = format!("{name} killed Some(15) None");
                 let peak_bytes = u64::from(number % 100) << 20;
-                let killed = Occurrence { peak_bytes, ..occurrence(now, 1000, session, &way, Urgency::Everyday) };
+                let killed = Occurrence { peak_bytes, ..occurrence(now, 1000, session, &signature, Urgency::Everyday) };
                 if let Some(what) = counter.take(now, &killed, || death(session, number, name, peak_bytes)) {
                     pen.write(now, Some(1000), what);
                 }
             }
             if number.is_multiple_of(16) {
-                let way = format!("detached opened: {name} goes on after bash, which started it, has exited");
-                let found = Occurrence { kind: "finding", ..occurrence(now, 1000, session, &way, Urgency::Everyday) };
+                let signature = format!("detached opened: {name} goes on after bash, which started it, has exited");
+                let found =
+                    Occurrence { kind: "finding", ..occurrence(now, 1000, session, &signature, Urgency::Everyday) };
                 if let Some(what) = counter.take(now, &found, || finding(session, number, name)) {
                     pen.write(now, Some(1000), what);
                 }
@@ -254,7 +269,7 @@ fn host(sessions: u64) -> Past {
 #[test]
 fn flood_evicts_only_its_own_records() {
     const DAY: i64 = 86_400;
-    let limits = Limits { retention: Duration::from_secs(7 * 86_400), max_bytes: 1 << 20 };
+    let limits = StoreLimits { retention: Duration::from_secs(7 * 86_400), max_bytes: 1 << 20 };
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = Store::open(dir.path()).unwrap();
     let own = |number: u32| {
@@ -262,10 +277,10 @@ fn flood_evicts_only_its_own_records() {
         let what = death(2, number, "own", 1);
         Record { at: moment(at(0.0)), run: "r".to_owned(), owner_uid: Some(1001), repeats, what }
     };
-    store.append(&(0..50).flat_map(|number| line::encode(&own(number))).collect::<Vec<u8>>()).unwrap();
+    store.append(&(0..50).flat_map(|number| codec::encode(&own(number))).collect::<Vec<u8>>()).unwrap();
     let flood = |number: u32| Record { owner_uid: Some(1000), what: death(1, number, "flood", 1), ..own(number) };
     for round in 0..3_u32 {
-        let lines = (0..300).flat_map(|number| line::encode(&flood(round * 300 + number)));
+        let lines = (0..300).flat_map(|number| codec::encode(&flood(round * 300 + number)));
         store.append(&lines.collect::<Vec<u8>>()).unwrap();
         let now = Timestamp::from_second(1_790_000_000 + DAY).unwrap();
         if store.is_overdue(&limits, now) {
@@ -303,17 +318,17 @@ proptest! {
 
     /// Every event is in one record or in one count, whatever happens in whichever order.
     #[test]
-    fn no_event_is_lost_or_counted_twice(
+    fn every_event_counted_once(
         events in prop::collection::vec((0_u32..3, 0_u64..4, 0_usize..400, 0_u8..3, 0_u32..200), 1..600),
     ) {
         let mut counter = RepeatCounter::new(1 << 20);
         let (mut now, mut total) = (0.0, BTreeMap::new());
         let mut seen: BTreeMap<Option<u32>, u64> = BTreeMap::new();
-        for (owner, session, way, urgency, later) in &events {
+        for (owner, session, signature, urgency, later) in &events {
             now += f64::from(*later) / 10.0;
             let urgency = [Urgency::Everyday, Urgency::Notable, Urgency::Lasting][usize::from(*urgency)];
-            let way = way.to_string();
-            let occurrence = occurrence(at(now), *owner, *session, &way, urgency);
+            let signature = signature.to_string();
+            let occurrence = occurrence(at(now), *owner, *session, &signature, urgency);
             *total.entry(Some(*owner)).or_insert(0_u64) += 1;
             if counter.take(at(now), &occurrence, || death(*session, 1, "x", 1)).is_some() {
                 *seen.entry(Some(*owner)).or_default() += 1;

@@ -1,51 +1,50 @@
-//! Whose records leave a history that is too large: the oldest of those who hold the most.
+//! Selects the records to remove from a history that is too large: the oldest ones of the owners with the most bytes.
 
 use std::collections::HashMap;
 
-/// Sessions of a user are told apart by their number modulo this, so that the memory for it is bounded.
+/// Sessions of a user are grouped by their number modulo this, which bounds the memory.
 const GROUPS: u64 = 1_024;
 
-/// A user's session, or what the user holds outside of sessions.
-type Holder = (Option<u32>, Option<u64>);
+/// A user and a group of sessions, or the user's records outside of sessions.
+type RecordOwner = (Option<u32>, Option<u64>);
 
-/// Bytes by user and session.
+/// Bytes by owner.
 #[derive(Debug, Default)]
-pub(super) struct Holdings(HashMap<Holder, u64>);
+pub(super) struct Holdings(HashMap<RecordOwner, u64>);
 
-/// What leaves: so many bytes of each holder's oldest records.
+/// Bytes to remove by owner, from the oldest records.
 #[derive(Debug, Default)]
-pub(super) struct Surplus(HashMap<Holder, u64>);
+pub(super) struct Surplus(HashMap<RecordOwner, u64>);
 
-fn holder(owner: Option<u32>, session: Option<u64>) -> Holder {
+fn holder(owner: Option<u32>, session: Option<u64>) -> RecordOwner {
     (owner, session.map(|session| session % GROUPS))
 }
 
 impl Holdings {
-    /// Counts a record.
     pub(super) fn add(&mut self, owner: Option<u32>, session: Option<u64>, bytes: u64) {
         *self.0.entry(holder(owner, session)).or_default() += bytes;
     }
 
-    /// What has to leave for `target` bytes to stay. A user with a fair share or less loses nothing; of the others each
-    /// keeps the same, and so do the sessions of one user.
+    /// The bytes to remove to keep `target` bytes. A user with a fair share or less loses nothing. The others keep equal
+    /// shares, and so do the sessions of one user.
     pub(super) fn surplus(&self, target: u64) -> Surplus {
         let mut users: HashMap<Option<u32>, u64> = HashMap::new();
         for ((owner, _), bytes) in &self.0 {
             *users.entry(*owner).or_default() += bytes;
         }
-        let most = fair_share(users.values().copied().collect(), target);
+        let share = fair_share(users.values().copied().collect(), target);
         let mut surplus = HashMap::new();
-        for (user, _) in users.into_iter().filter(|(_, bytes)| *bytes > most) {
+        for (user, _) in users.into_iter().filter(|(_, bytes)| *bytes > share) {
             let own = || self.0.iter().filter(|((owner, _), _)| *owner == user);
-            let most = fair_share(own().map(|(_, bytes)| *bytes).collect(), most);
-            surplus.extend(own().filter(|(_, bytes)| **bytes > most).map(|(holder, bytes)| (*holder, bytes - most)));
+            let share = fair_share(own().map(|(_, bytes)| *bytes).collect(), share);
+            surplus.extend(own().filter(|(_, bytes)| **bytes > share).map(|(holder, bytes)| (*holder, bytes - share)));
         }
         Surplus(surplus)
     }
 }
 
 impl Surplus {
-    /// Whether a record leaves; asked of each, the oldest first.
+    /// Whether to remove a record. Call this for each record, oldest first.
     pub(super) fn takes(&mut self, owner: Option<u32>, session: Option<u64>, bytes: u64) -> bool {
         let Some(left) = self.0.get_mut(&holder(owner, session)).filter(|left| **left > 0) else { return false };
         *left = left.saturating_sub(bytes);
@@ -53,7 +52,7 @@ impl Surplus {
     }
 }
 
-/// The most that each may keep, so that all together keep no more than `target`.
+/// The limit per owner at which all together keep at most `target`.
 fn fair_share(mut held: Vec<u64>, target: u64) -> u64 {
     held.sort_unstable();
     let mut left = target;
@@ -82,7 +81,7 @@ mod tests {
         let mut surplus = holdings.surplus(550);
         assert_eq!(surplus.0, HashMap::from([((Some(1), Some(1)), 500)]));
         assert!(surplus.takes(Some(1), Some(1), 499) && surplus.takes(Some(1), Some(1), 10));
-        assert!(!surplus.takes(Some(1), Some(1), 10), "the young ones stay");
+        assert!(!surplus.takes(Some(1), Some(1), 10), "the newest stay");
         assert!(!surplus.takes(Some(2), Some(3), 10));
     }
 

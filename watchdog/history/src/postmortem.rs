@@ -1,4 +1,4 @@
-//! What happened before the host or the daemon went down, from what the history still holds.
+//! Reconstructs the minutes before the host or the daemon went down, from the history.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,46 +8,39 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::read::{Found, Head, Lines, ReadError};
-use super::select::visible;
-use crate::api::{End, Finding, Growth, Host, HostTrend, Postmortem, ProcessMemory, Repeats, SessionMemory};
-use crate::engine::view::Viewer;
+use super::filter::visible;
+use super::read::{HistoryLines, HistoryReadError, RecordHead, StoredLine};
+use watchdog_api::{End, Finding, Growth, Host, HostTrend, Postmortem, ProcessMemory, Repeats, SessionMemory};
+use watchdog_types::Viewer;
 
-/// The minutes that are told of.
+/// Time before the end that is covered.
 const WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// Of deaths and the like the last ones are told, so many at most.
+/// Most recent deaths, OOM kills and actions that are listed.
 const KILLED_MAX: usize = 200;
 
-/// Which end is asked for.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// Who looks.
+pub struct PostmortemRequest {
     pub viewer: Viewer,
-    /// The last end in this boot: 0 is the present one, -1 the one before. `None` for the last end of all.
+    /// The last run in this boot: 0 is the present one, -1 the one before. `None`: the last run of all.
     pub boot: Option<i64>,
-    /// The run that goes on, if the daemon lives: it has no end yet.
-    pub going_on: Option<String>,
-    /// The present boot.
+    /// The daemon's current run, which has not ended.
+    pub running: Option<String>,
     pub boot_id: String,
 }
 
-/// Why there is nothing to tell.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
-    /// The history cannot be read.
+pub enum PostmortemError {
     #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Reading it failed halfway.
+    Read(#[from] HistoryReadError),
     #[error("cannot read the history: {0}")]
     Io(#[from] io::Error),
-    /// There is no such end in it.
-    #[error("the history knows of no run of the daemon that has ended{0}")]
-    None(&'static str),
+    /// The argument completes the sentence.
+    #[error("no ended daemon run in the history{0}")]
+    NoSuchRun(&'static str),
 }
 
-/// A run of the daemon.
 #[derive(Clone, Debug)]
-struct Run {
+struct DaemonRun {
     name: String,
     boot_id: String,
     version: String,
@@ -55,11 +48,11 @@ struct Run {
     stopped: bool,
 }
 
-/// Tells of the minutes before an end. Reads the history twice.
-///
-/// # Errors
-/// When it cannot be read, or knows of no such end.
-pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Question) -> Result<Postmortem, NoAnswer> {
+/// Reads the history twice.
+pub fn reconstruct(
+    open: impl Fn() -> Result<HistoryLines<File>, HistoryReadError>,
+    question: &PostmortemRequest,
+) -> Result<Postmortem, PostmortemError> {
     let (runs, damaged_lines) = runs(open()?)?;
     let position = choose(&runs, question)?;
     let run = &runs[position];
@@ -70,13 +63,13 @@ pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Questi
         (false, false) => End::HostWentDown,
     };
     let from = run.last.checked_sub(WINDOW).unwrap_or(Timestamp::MIN);
-    let mut scene = Scene { from, ..Scene::default() };
+    let mut scene = Timeline { from, ..Timeline::default() };
     let mut lines = open()?;
     while let Some(found) = lines.next()? {
-        let Found::Record(json) = found else { continue };
-        let Some(head) = Head::of(json).filter(|head| head.run == run.name) else { continue };
+        let StoredLine::Record(json) = found else { continue };
+        let Some(head) = RecordHead::of(json).filter(|head| head.run == run.name) else { continue };
         let at = head.at;
-        // Of what came before, only a finding may tell something still.
+        // Of earlier records only findings matter: they may still be open.
         if at < from && head.kind != "finding" {
             continue;
         }
@@ -100,23 +93,23 @@ pub fn tell(open: impl Fn() -> Result<Lines<File>, ReadError>, question: &Questi
     })
 }
 
-/// All runs in the order of the file, and how many lines are damaged.
-fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
-    let mut runs: Vec<Run> = Vec::new();
+/// All runs in the order of the file, and the number of damaged lines.
+fn runs(mut lines: HistoryLines<File>) -> Result<(Vec<DaemonRun>, u64), PostmortemError> {
+    let mut runs: Vec<DaemonRun> = Vec::new();
     let mut damaged = 0;
     while let Some(found) = lines.next()? {
         let json = match found {
-            Found::Record(json) => json,
-            Found::Damaged => {
+            StoredLine::Record(json) => json,
+            StoredLine::Damaged => {
                 damaged += 1;
                 continue;
             }
-            // Of a daemon that writes right now, or was killed while it did.
-            Found::Torn => break,
+            // The daemon is writing, or was killed while it wrote.
+            StoredLine::Truncated => break,
         };
-        let Some(head) = Head::of(json) else { continue };
+        let Some(head) = RecordHead::of(json) else { continue };
         if runs.last().is_none_or(|run| run.name != head.run) {
-            runs.push(Run {
+            runs.push(DaemonRun {
                 name: head.run.into_owned(),
                 boot_id: String::new(),
                 version: String::new(),
@@ -125,11 +118,11 @@ fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
             });
         }
         let Some(run) = runs.last_mut() else { continue };
-        // What is learned late is dated when it happened.
+        // A late record has the time of its event.
         run.last = run.last.max(head.at);
         match head.kind.as_ref() {
             "daemon_started" => {
-                if let Ok(Started { version, boot_id }) = serde_json::from_str(json) {
+                if let Ok(RunStart { version, boot_id }) = serde_json::from_str(json) {
                     (run.version, run.boot_id) = (version, boot_id);
                 }
             }
@@ -140,13 +133,13 @@ fn runs(mut lines: Lines<File>) -> Result<(Vec<Run>, u64), NoAnswer> {
     Ok((runs, damaged))
 }
 
-/// The place of the run whose end is asked for.
-fn choose(runs: &[Run], question: &Question) -> Result<usize, NoAnswer> {
-    let ended = |run: &Run| question.going_on.as_ref() != Some(&run.name);
+/// The index of the run.
+fn choose(runs: &[DaemonRun], question: &PostmortemRequest) -> Result<usize, PostmortemError> {
+    let ended = |run: &DaemonRun| question.running.as_ref() != Some(&run.name);
     let Some(boot) = question.boot else {
-        return runs.iter().rposition(ended).ok_or(NoAnswer::None(""));
+        return runs.iter().rposition(ended).ok_or(PostmortemError::NoSuchRun(""));
     };
-    // The present boot first, then those before it, the youngest first.
+    // The present boot first, then the earlier ones, latest first.
     let mut boots = vec![&question.boot_id];
     for run in runs.iter().rev().filter(|run| !run.boot_id.is_empty()) {
         if !boots.contains(&&run.boot_id) {
@@ -156,12 +149,11 @@ fn choose(runs: &[Run], question: &Question) -> Result<usize, NoAnswer> {
     let wanted = usize::try_from(boot.unsigned_abs()).ok().filter(|_| boot <= 0).and_then(|back| boots.get(back));
     wanted
         .and_then(|boot| runs.iter().rposition(|run| ended(run) && run.boot_id == **boot))
-        .ok_or(NoAnswer::None(" in that boot"))
+        .ok_or(PostmortemError::NoSuchRun(" in that boot"))
 }
 
-/// What is gathered of the minutes before an end.
 #[derive(Default)]
-struct Scene {
+struct Timeline {
     from: Timestamp,
     first: Option<Timestamp>,
     host: Option<HostTrend>,
@@ -171,10 +163,10 @@ struct Scene {
     killed: Vec<Value>,
 }
 
-// Of a record only what is needed here, as types without the machinery that takes any record apart: the daemon is small.
+// Types of the needed fields only: `Record` would add much code to the daemon.
 
 #[derive(Deserialize)]
-struct Started {
+struct RunStart {
     version: String,
     boot_id: String,
 }
@@ -185,16 +177,16 @@ struct Largest {
     processes: Vec<ProcessMemory>,
 }
 
-impl Scene {
+impl Timeline {
     fn take(&mut self, at: Timestamp, kind: &str, json: &str) {
         let within = at >= self.from;
         if within {
             self.first.get_or_insert(at);
         }
         match kind {
-            // What was found long before may be open still.
+            // Earlier findings may still be open.
             "finding" => {
-                // Findings that were only counted have no end of their own.
+                // A count of repeated findings has no end.
                 if serde_json::from_str::<Repeats>(json).is_ok() {
                     return;
                 }
@@ -207,7 +199,7 @@ impl Scene {
             }
             "host" if within => {
                 if let (Ok(host), Ok(largest)) = (serde_json::from_str(json), serde_json::from_str(json)) {
-                    self.look(host, &largest);
+                    self.sample(host, &largest);
                 }
             }
             "death" | "oom" | "action" if within => {
@@ -220,7 +212,7 @@ impl Scene {
         }
     }
 
-    fn look(&mut self, now: Host, largest: &Largest) {
+    fn sample(&mut self, now: Host, largest: &Largest) {
         let trend = self.host.get_or_insert(HostTrend {
             first: now,
             last: now,

@@ -1,22 +1,22 @@
-//! How much each user and each session may write: a burst at once, and then what drains in time.
+//! Leaky-bucket budgets of the bytes that each user and session may write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::id::BootTime;
+use watchdog_types::BootTime;
 
-/// Entries that are looked through for empty ones when one more is needed.
+/// Entries at which drained ones are removed.
 const MANY: usize = 1_024;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What may be written, in bytes.
+/// Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Allowance {
     at_once: u64,
     a_day: u64,
 }
 
-/// What was written a short time ago.
+/// The fill level of a bucket.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     bytes: u64,
@@ -30,16 +30,15 @@ impl Fill {
     }
 }
 
-/// How much of an allowance a record may use.
+/// The part of an allowance that a record may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BudgetPart {
     Half,
     Whole,
-    /// More than there is: it is paid back before anything else is written.
+    /// May exceed the allowance; the excess drains before anything else is written.
     Overdraft,
 }
 
-/// What each user and each session has written.
 #[derive(Debug)]
 pub(super) struct Budgets {
     of_user: Allowance,
@@ -49,34 +48,32 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Shares of a history of this size.
     pub(super) fn of(max_bytes: u64) -> Self {
         let (of_user, of_session) = allowances(max_bytes);
         Self { of_user, of_session, users: BTreeMap::new(), sessions: BTreeMap::new() }
     }
 
-    /// Shares of a history that has become larger or smaller.
     pub(super) fn resize(&mut self, max_bytes: u64) {
         (self.of_user, self.of_session) = allowances(max_bytes);
     }
 
-    /// Whether so many bytes may be written; if so they are counted.
+    /// Whether these bytes may be written; if so, counts them.
     pub(super) fn spend(
         &mut self,
         now: BootTime,
         owner: Option<u32>,
         session: Option<u64>,
         bytes: u64,
-        part: Part,
+        part: BudgetPart,
     ) -> bool {
         let session = session.map(|session| (owner, session));
         let user = self.users.get(&owner).map_or(0, |fill| fill.now(self.of_user, now));
         let of_session =
             session.and_then(|key| self.sessions.get(&key)).map_or(0, |fill| fill.now(self.of_session, now));
         let fits = |fill: u64, allowance: Allowance| match part {
-            Part::Half => fill + bytes <= allowance.at_once / 2,
-            Part::Whole => fill + bytes <= allowance.at_once,
-            Part::Overdraft => true,
+            BudgetPart::Half => fill + bytes <= allowance.at_once / 2,
+            BudgetPart::Whole => fill + bytes <= allowance.at_once,
+            BudgetPart::Overdraft => true,
         };
         if !fits(user, self.of_user) || session.is_some() && !fits(of_session, self.of_session) {
             return false;
@@ -96,7 +93,7 @@ fn put<K: Ord>(fills: &mut BTreeMap<K, Fill>, key: K, fill: Fill, allowance: All
     fills.insert(key, fill);
 }
 
-/// Of a user, and of a session. A single user who writes without pause takes two days for an eighth of the history.
+/// The allowances of a user and of a session. One user needs two days to fill an eighth of the history.
 fn allowances(max_bytes: u64) -> (Allowance, Allowance) {
     let of_user = Allowance { at_once: (max_bytes / 64).max(256 << 10), a_day: max_bytes / 16 };
     let of_session = Allowance { at_once: (max_bytes / 256).max(128 << 10), a_day: max_bytes / 32 };
@@ -120,33 +117,33 @@ mod tests {
         let mut budgets = Budgets::of(MAX);
         let (_, of_session) = allowances(MAX);
         let mut spend = |now, part| budgets.spend(at(now), Some(1), Some(1), 1_000, part);
-        let written = (0..10_000).filter(|_| spend(0, Part::Half)).count() as u64;
+        let written = (0..10_000).filter(|_| spend(0, BudgetPart::Half)).count() as u64;
         assert_eq!(written, of_session.at_once / 2 / 1_000);
-        assert!(spend(0, Part::Whole), "a session's beginning and end find room");
-        assert!(!spend(1, Part::Half));
-        assert!(spend(86_400, Part::Half), "a day later there is room again");
+        assert!(spend(0, BudgetPart::Whole), "the start and end of a session fit");
+        assert!(!spend(1, BudgetPart::Half));
+        assert!(spend(86_400, BudgetPart::Half), "drained a day later");
     }
 
     #[test]
     fn drained_entries_are_forgotten() {
         let mut budgets = Budgets::of(MAX);
         for session in 0..10_000 {
-            budgets.spend(at(session * 60), Some(1), Some(session), 1_000, Part::Half);
+            budgets.spend(at(session * 60), Some(1), Some(session), 1_000, BudgetPart::Half);
         }
         assert!(budgets.sessions.len() <= MANY, "{}", budgets.sessions.len());
     }
 
     proptest! {
-        /// What others write never takes from a user who stays within the share.
+            /// Other users' records never reduce the share of a user.
         #[test]
         fn flood_takes_no_share_of_others(flood in prop::collection::vec((2_u32..6, 0_u64..4, 1_u64..100_000), 0..200)) {
             let mut budgets = Budgets::of(MAX);
             let share = budgets.of_session.at_once / 2;
             let mut own = 0;
             for (owner, session, bytes) in flood {
-                budgets.spend(at(0), Some(owner), Some(session), bytes, Part::Whole);
+                budgets.spend(at(0), Some(owner), Some(session), bytes, BudgetPart::Whole);
                 if own + bytes <= share {
-                    prop_assert!(budgets.spend(at(0), Some(1), Some(session % 2), bytes, Part::Half));
+                    prop_assert!(budgets.spend(at(0), Some(1), Some(session % 2), bytes, BudgetPart::Half));
                     own += bytes;
                 }
             }
