@@ -4,25 +4,26 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use watchdog::engine::effect::Effect;
-use watchdog::recording::{Ending, Reader, Replay, replay, run};
+use watchdog_engine::effect::Effect;
+use watchdog_recording::{Ending, RecordingReader, Replay, replay, run};
 
 fn recordings() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
     let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "rec")).collect();
     paths.sort();
     paths
 }
 
-fn open(path: &Path) -> Reader<BufReader<File>> {
-    Reader::new(BufReader::new(File::open(path).unwrap())).unwrap()
+fn open(path: &Path) -> RecordingReader<BufReader<File>> {
+    RecordingReader::new(BufReader::new(File::open(path).unwrap())).unwrap()
 }
 
 /// What happened to findings, one line each.
-fn told(replay: &Replay) -> String {
+fn findings_text(replay: &Replay) -> String {
     let mut lines = Vec::new();
     for found in &replay.findings {
         for change in &found.changes {
@@ -36,25 +37,29 @@ fn told(replay: &Replay) -> String {
 }
 
 #[test]
-fn each_recording_gives_the_findings_that_its_daemon_had() {
+fn recordings_give_expected_findings() {
     let mut all = String::new();
     for path in recordings() {
         let replay = replay(open(&path)).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy();
-        all += &format!("{name}: {} inputs\n{}\n", replay.recording.inputs, told(&replay));
+        all += &format!("{name}: {} inputs\n{}\n", replay.recording.inputs, findings_text(&replay));
     }
     insta::assert_snapshot!(all);
 }
 
 #[test]
-fn each_recording_is_whole_and_its_replay_asks_for_the_same_each_time() {
+fn recordings_replay_deterministically() {
     assert_eq!(recordings().len(), 6);
     for path in recordings() {
         let effects = || {
             let mut reader = open(&path);
             let mut all: Vec<Effect> = Vec::new();
-            run(&mut reader, |_, _, effects| all.extend_from_slice(effects)).unwrap();
-            assert!(matches!(reader.ending(), Some(Ending::Said(..))), "{}: {:?}", path.display(), reader.ending());
+            run(&mut reader, |_, _, effects| {
+                all.extend_from_slice(effects);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert!(matches!(reader.ending(), Some(Ending::Stated(..))), "{}: {:?}", path.display(), reader.ending());
             all
         };
         let first = effects();

@@ -6,46 +6,43 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use super::{Entry, Header};
+use super::{RecordingEntry, RecordingHeader};
 
-/// A member is closed when it holds this much text, or when [`Writer::flush`] is called.
+/// Uncompressed size at which a member is written.
 const MEMBER: usize = 128 * 1024;
-/// What a higher level saves of JSON is not worth its time.
+/// A higher level saves little of JSON for its CPU time.
 const LEVEL: u32 = 3;
 
-/// Writes a recording. What was pushed and not flushed is in memory only.
+/// Writes a recording. Keeps pushed entries in memory until the next flush.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct RecordingWriter<W> {
     to: W,
     text: Vec<u8>,
     whole: u64,
 }
 
-impl<W: Write> Writer<W> {
-    /// Begins a recording, and writes its header at once.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn new(to: W, header: &Header) -> io::Result<Self> {
+impl<W: Write> RecordingWriter<W> {
+    /// Writes the header at once.
+    pub fn new(to: W, header: &RecordingHeader) -> io::Result<Self> {
         let mut writer = Self { to, text: Vec::new(), whole: 0 };
         writer.line(header)?;
         writer.flush()?;
         Ok(writer)
     }
 
-    /// Appends an entry; many at a time are written.
+    /// Appends an entry; flushes when a member is full.
     ///
     /// # Errors
-    /// When they cannot be written.
-    pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
+    /// As [`flush`](Self::flush).
+    pub fn push(&mut self, entry: &RecordingEntry) -> io::Result<()> {
         self.line(entry)?;
         if self.text.len() >= MEMBER { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what was pushed, as one member in one call. What could not be written is forgotten.
+    /// Writes the pushed entries as one member in one call. They are dropped if that fails.
     ///
     /// # Errors
-    /// When it cannot be written; then part of it may be in the file.
+    /// When the member cannot be written; part of it may be in the file.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.text.is_empty() {
             return Ok(());
@@ -59,13 +56,12 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// How many bytes were written so far, all of them whole members.
+    /// Bytes written so far, all of them whole members.
     #[must_use]
     pub fn whole(&self) -> u64 {
         self.whole
     }
 
-    /// Where it is written.
     pub fn target(&mut self) -> &mut W {
         &mut self.to
     }
