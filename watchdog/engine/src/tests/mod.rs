@@ -1,0 +1,35 @@
+//! Scenarios, fed to the engine as the kernel and /proc would report them.
+
+mod abandoned;
+mod absence;
+mod action_world;
+mod actions;
+mod cases;
+mod corpus;
+mod detached;
+mod duplicate;
+mod exits;
+mod external_memory;
+mod fanout;
+mod gate;
+mod gauges;
+mod leak;
+mod leak_rules;
+mod lineage;
+mod memory_shares;
+mod model;
+mod orphan;
+mod overlimit;
+mod page_out_world;
+mod proc_world;
+mod program_limits;
+mod protected;
+mod reclaim;
+mod reconcile;
+mod replay;
+mod serialised_names;
+mod shown_world;
+mod stale;
+mod summary;
+mod worker_burst;
+mod world;
