@@ -1,0 +1,235 @@
+//! The store restarts, or loses some or all of its data: nothing is granted for one TTL.
+
+use std::time::{Duration, Instant};
+
+use watchdog_fleet::{FleetStore, RedisStore};
+use watchdog_tests::RedisServer;
+use watchdog_types::FleetAnswer;
+
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, is_lost, is_paused, server, until};
+use crate::proxy::Proxy;
+
+const ALL: &[(&str, u32)] = &[("all", 2)];
+
+/// Two hosts with a place each, of two.
+fn full(server: &RedisServer, ttl: Duration) -> (FleetGuest, FleetGuest) {
+    let both = ["a", "b"].map(|host| {
+        let mut guest = FleetGuest::of(&server.url(), host, ttl);
+        guest.restate();
+        assert!(guest.gets(2));
+        guest.counts(&["all"]);
+        guest
+    });
+    let [a, b] = both;
+    (a, b)
+}
+
+/// One host restates itself at once, the other late, but within a TTL: no place too many is granted in between.
+fn pauses_until_both_restated(a: &mut FleetGuest, b: &mut FleetGuest, ttl: Duration) {
+    let started = Instant::now();
+    until(ttl, || a.try_restate().is_ok());
+    while started.elapsed() < ttl * 2 / 3 {
+        let answer = a.ask(ALL);
+        assert!(is_paused(&answer), "{answer:?}");
+        std::thread::sleep(ttl / 10);
+        a.restate();
+    }
+    b.restate();
+    until(ttl + Duration::from_secs(2), || {
+        a.restate();
+        b.restate();
+        let answer = a.ask(ALL);
+        assert!(!matches!(answer, FleetAnswer::Granted { .. }), "both places are held");
+        matches!(answer, FleetAnswer::Refused { .. })
+    });
+    b.releases(&["all"]);
+    assert!(a.gets(2));
+}
+
+#[test]
+fn new_store_pauses_one_ttl() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let mut a = FleetGuest::of(&server.url(), "a", SHORT);
+    a.restate();
+    assert!(is_paused(&a.ask(ALL)));
+    let waited = until(SHORT + Duration::from_secs(1), || {
+        a.restate();
+        a.gets(2)
+    });
+    assert!(waited > SHORT / 2, "{waited:?}");
+}
+
+#[test]
+fn killed_store_keeps_rows() {
+    let Some(mut server) = server() else { return };
+    let (mut a, mut b) = full(&server, SHORT);
+    server.kill();
+    assert!(is_lost(&a.ask(ALL)));
+    assert!(a.try_restate().is_err());
+    server.restart();
+    assert_eq!(a.view().pools[0].held, 2, "from the append-only file");
+    pauses_until_both_restated(&mut a, &mut b, SHORT);
+}
+
+#[test]
+fn stopped_store_loses_no_slot() {
+    let Some(server) = server() else { return };
+    let (mut a, mut b) = full(&server, SHORT);
+    server.stop();
+    let started = Instant::now();
+    assert!(is_lost(&a.ask(ALL)));
+    assert!(a.try_restate().is_err(), "on a new connection, which the kernel accepts");
+    let waited = started.elapsed();
+    assert!(waited < RedisStore::TIMEOUT * 2 + Duration::from_secs(1), "{waited:?}");
+    server.resume();
+    // Longer than a TTL stood still, and still the row of the other host counts.
+    a.settle();
+    assert_eq!(a.total(), 2);
+    let answer = a.ask(ALL);
+    assert!(is_paused(&answer), "{answer:?}");
+    b.restate();
+    let answer = a.ask(ALL);
+    assert!(matches!(answer, FleetAnswer::Refused { .. }), "the pause ends with the last host: {answer:?}");
+}
+
+#[test]
+fn abandoned_request_holds_no_slot() {
+    let Some(server) = server() else { return };
+    let mut a = FleetGuest::joined(&server, "a");
+    server.stop();
+    assert!(is_lost(&a.ask(ALL)));
+    server.resume();
+    // The store may answer it now, to a closed connection.
+    until(Duration::from_secs(1), || a.total() <= 1);
+    a.settle();
+    assert_eq!(a.total(), 0);
+}
+
+#[test]
+fn flushed_store_pauses() {
+    let Some(server) = server() else { return };
+    let (mut a, mut b) = full(&server, SHORT);
+    server.command(&["FLUSHALL"]);
+    pauses_until_both_restated(&mut a, &mut b, SHORT);
+}
+
+#[test]
+fn evicted_key_pauses() {
+    for key in ["meta", "state", "totals", "expiry"] {
+        let Some(server) = server() else { return };
+        let (mut a, mut b) = full(&server, LONG);
+        server.command(&["DEL", &format!("{{agent-watchdog}}:{key}")]);
+        a.restate();
+        assert!(is_paused(&a.ask(ALL)), "{key}");
+        b.restate();
+        end_pause(&server);
+        assert_eq!(a.total(), 2, "{key}");
+        assert!(matches!(a.ask(ALL), FleetAnswer::Refused { .. }), "{key}");
+    }
+}
+
+#[test]
+fn eviction_under_pressure_is_survived() {
+    let Some(server) = RedisServer::start(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-random"]) else {
+        return;
+    };
+    let mut a = FleetGuest::of(&server.url(), "a", LONG);
+    a.restate();
+    assert_eq!(a.store.health().unwrap().eviction_policy, "allkeys-random");
+    for number in 0..40 {
+        server.command(&["SET", &format!("other-{number}"), &"x".repeat(100_000)]);
+        a.restate();
+        let answer = a.ask(&[("all", 0)]);
+        assert!(matches!(answer, FleetAnswer::Paused { .. } | FleetAnswer::Refused { .. }), "{answer:?}");
+    }
+    let stats = server.command(&["INFO", "stats"]);
+    assert!(!stats.contains("evicted_keys:0\r"), "{stats}");
+}
+
+#[test]
+fn full_memory_is_named() {
+    let Some(server) = server() else { return };
+    let mut a = FleetGuest::joined(&server, "a");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let FleetAnswer::StoreLost { error } = a.ask(ALL) else { panic!("no writes") };
+    assert!(error.contains("takes no writes"), "{error}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(a.gets(2), "nothing was half done");
+    assert_eq!(a.total(), 1);
+}
+
+#[test]
+fn flushed_script_is_loaded_again() {
+    let Some(server) = server() else { return };
+    let mut a = FleetGuest::joined(&server, "a");
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert!(a.gets(2));
+}
+
+#[test]
+fn promoted_stale_replica_pauses() {
+    let Some(source) = server() else { return };
+    let Some(replica) = RedisServer::start(&["--replicaof", "127.0.0.1", &source.port().to_string()]) else { return };
+    until(Duration::from_secs(10), || replica.command(&["INFO", "replication"]).contains("master_link_status:up"));
+    let (mut a, _b) = full(&source, SHORT);
+    // It stops following; then one more place is taken, that it never hears of.
+    until(Duration::from_secs(5), || replica.command(&["HGET", "{agent-watchdog}:totals", "all"]).trim() == "2");
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    a.restate();
+    let mut c = FleetGuest::of(&source.url(), "c", SHORT);
+    c.restate();
+    assert!(c.gets(3));
+    c.counts(&["all"]);
+    drop(source);
+    // The others come to the replica, the new host as the last.
+    let mut a = a.moved(&replica, SHORT);
+    let mut c = c.moved(&replica, SHORT);
+    a.restate();
+    let answer = a.ask(&[("all", 3)]);
+    assert!(is_paused(&answer), "{answer:?}");
+    c.restate();
+    assert_eq!(c.row.held.len(), 1);
+    until(SHORT + Duration::from_secs(1), || {
+        a.restate();
+        c.restate();
+        !is_paused(&a.ask(&[("all", 2)]))
+    });
+    assert_eq!(a.total(), 2, "the host that did not come is gone");
+    assert!(matches!(a.ask(&[("all", 2)]), FleetAnswer::Refused { .. }));
+}
+
+/// An address that fails over to a replica, and back to the old server, which has the same run id and older data.
+#[test]
+fn returned_server_with_old_data_pauses() {
+    let Some(old) = server() else { return };
+    let Some(replica) = RedisServer::start(&["--replicaof", "127.0.0.1", &old.port().to_string()]) else { return };
+    let proxy = Proxy::to(&old, Duration::ZERO);
+    let [mut a, mut b] = ["a", "b"].map(|host| FleetGuest::of(&proxy.url(), host, LONG));
+    a.restate();
+    b.restate();
+    assert!(a.gets(2));
+    a.counts(&["all"]);
+    until(Duration::from_secs(10), || replica.command(&["HGET", "{agent-watchdog}:totals", "all"]).trim() == "1");
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    proxy.switch(&old, &replica);
+    assert!(is_paused(&a.ask(ALL)), "another run id");
+    end_pause(&replica);
+    a.restate();
+    assert!(a.gets(2));
+    a.counts(&["all"]);
+    b.restate();
+    proxy.switch(&replica, &old);
+    // The old server knows of one place only. This host knows that it was put back.
+    let answer = b.ask(ALL);
+    assert!(is_paused(&answer), "{answer:?}");
+}
+
+#[test]
+fn replica_is_not_writable() {
+    let Some(source) = server() else { return };
+    let Some(replica) = RedisServer::start(&["--replicaof", "127.0.0.1", &source.port().to_string()]) else { return };
+    let mut a = FleetGuest::of(&replica.url(), "a", LONG);
+    let error = a.try_restate().unwrap_err().to_string();
+    assert!(error.contains("takes no writes"), "{error}");
+    assert!(a.store.health().unwrap().replica);
+}

@@ -1,0 +1,170 @@
+//! A host of the fleet, and the places that its sessions hold.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use watchdog_fleet::{FleetStore, FleetStoreError, RedisStore, Restated, StoreOptions};
+use watchdog_host::clock;
+use watchdog_tests::RedisServer;
+use watchdog_types::{
+    AskNumber, Bytes, FleetAnswer, FleetAsk, FleetName, FleetView, HostIncarnation, HostRow, PoolName,
+};
+
+/// A TTL that no test reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A TTL that tests wait for.
+pub(crate) const SHORT: Duration = Duration::from_millis(1500);
+
+pub(crate) fn name(text: &str) -> FleetName {
+    text.parse().unwrap()
+}
+
+pub(crate) fn pool(text: &str) -> PoolName {
+    text.parse().unwrap()
+}
+
+pub(crate) fn options(url: &str, ttl: Duration) -> StoreOptions {
+    StoreOptions { url: url.into(), secret: None, prefix: name(StoreOptions::PREFIX), ttl }
+}
+
+/// A server whose first pause is over.
+pub(crate) fn server() -> Option<RedisServer> {
+    let server = RedisServer::start(&[])?;
+    end_pause(&server);
+    Some(server)
+}
+
+/// Ends the pause of a store that has lost data. Only tests may know that no other host exists.
+pub(crate) fn end_pause(server: &RedisServer) {
+    FleetGuest::of(&server.url(), "first", LONG).restate();
+    server.command(&["HSET", "{agent-watchdog}:meta", "pause", "0", "ttl", "0"]);
+    // As if that host had never been.
+    server.command(&["HDEL", "{agent-watchdog}:state", "first"]);
+    server.command(&["HDEL", "{agent-watchdog}:machines", "machine-first"]);
+    server.command(&["ZREM", "{agent-watchdog}:expiry", "first"]);
+    server.command(&["ZREM", "{agent-watchdog}:seen", "first"]);
+}
+
+pub(crate) struct FleetGuest {
+    host: String,
+    pub(crate) store: RedisStore,
+    pub(crate) row: HostRow,
+    last: u64,
+}
+
+impl FleetGuest {
+    pub(crate) fn of(url: &str, host: &str, ttl: Duration) -> Self {
+        Self::on(url, host, ttl, &format!("machine-{host}"), "boot-1", 1)
+    }
+
+    pub(crate) fn on(url: &str, host: &str, ttl: Duration, machine: &str, boot: &str, generation: u64) -> Self {
+        let incarnation = HostIncarnation { boot_id: name(boot), machine_id: name(machine), generation };
+        let store = RedisStore::new(&options(url, ttl), name(host), incarnation).unwrap();
+        let row = HostRow {
+            held: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            settled: AskNumber(0),
+            user_limit: None,
+            waiting: 0,
+            summary: Default::default(),
+        };
+        Self { host: host.into(), store, row, last: 0 }
+    }
+
+    /// The same daemon, whose store has another address now.
+    pub(crate) fn moved(self, server: &RedisServer, ttl: Duration) -> Self {
+        let store = Self::of(&server.url(), &self.host, ttl).store;
+        Self { store, ..self }
+    }
+
+    /// A guest that has stated itself.
+    pub(crate) fn joined(server: &RedisServer, host: &str) -> Self {
+        let mut guest = Self::of(&server.url(), host, LONG);
+        guest.restate();
+        guest
+    }
+
+    pub(crate) fn try_restate(&mut self) -> Result<Restated, FleetStoreError> {
+        self.store.restate(&self.row)
+    }
+
+    pub(crate) fn restate(&mut self) -> Restated {
+        self.try_restate().unwrap()
+    }
+
+    /// Waiting since `waited` ago.
+    pub(crate) fn ask_after(&mut self, waited: Duration, priority: i32, pools: &[(&str, u32)]) -> FleetAnswer {
+        self.last += 1;
+        let ask = self.request(waited, priority, pools);
+        self.store.ask(&ask)
+    }
+
+    pub(crate) fn request(&self, waited: Duration, priority: i32, pools: &[(&str, u32)]) -> FleetAsk {
+        let pools = pools.iter().map(|(name, limit)| (pool(name), *limit)).collect();
+        let since = clock::now().minus(waited);
+        FleetAsk { number: AskNumber(self.last), pools, priority, since, ticket: None }
+    }
+
+    pub(crate) fn ask(&mut self, pools: &[(&str, u32)]) -> FleetAnswer {
+        self.ask_after(Duration::ZERO, 0, pools)
+    }
+
+    /// Asks for a place among `limit` of all sessions.
+    pub(crate) fn gets(&mut self, limit: u32) -> bool {
+        matches!(self.ask(&[("all", limit)]), FleetAnswer::Granted { .. })
+    }
+
+    /// The launch of the last ask runs, and is stated.
+    pub(crate) fn counts(&mut self, pools: &[&str]) {
+        for name in pools {
+            *self.row.held.entry(pool(name)).or_default() += 1;
+        }
+        self.settle();
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.row.settled = AskNumber(self.last);
+        self.restate();
+    }
+
+    /// A session ended.
+    pub(crate) fn releases(&mut self, pools: &[&str]) {
+        for name in pools {
+            *self.row.held.get_mut(&pool(name)).unwrap() -= 1;
+        }
+        self.restate();
+    }
+
+    pub(crate) fn has_memory(mut self, bytes: u64) -> Self {
+        self.row.summary.memory_available = Bytes(bytes);
+        self.restate();
+        self
+    }
+
+    pub(crate) fn view(&mut self) -> FleetView {
+        self.store.view().unwrap()
+    }
+
+    /// All places held.
+    pub(crate) fn total(&mut self) -> u32 {
+        self.view().pools.iter().find(|one| one.name == PoolName::All).map_or(0, |one| one.held)
+    }
+}
+
+/// Waits for it, and returns how long that took.
+pub(crate) fn until(at_most: Duration, mut condition: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < at_most, "not within {at_most:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    started.elapsed()
+}
+
+pub(crate) fn is_paused(answer: &FleetAnswer) -> bool {
+    matches!(answer, FleetAnswer::Paused { .. })
+}
+
+pub(crate) fn is_lost(answer: &FleetAnswer) -> bool {
+    matches!(answer, FleetAnswer::StoreLost { .. })
+}
