@@ -1,4 +1,4 @@
-//! Others that end processes when memory runs out, from Debian's archive.
+//! Other memory killers, from Debian's archive.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,12 @@ use anyhow::{Context, Result};
 
 use crate::test_guests::debian::unpack;
 
-/// A package, and what of it goes into a guest.
+/// Packages and the files that go into a guest.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("earlyoom", &["usr/bin/earlyoom", "etc/default/earlyoom"]),
     ("nohang", &["usr/sbin/nohang", "etc/nohang/nohang.conf"]),
 ];
 
-/// What a guest needs to run them.
 pub(super) struct Peers {
     /// The path in the guest, and the file.
     pub(super) files: Vec<(&'static str, PathBuf)>,
@@ -28,7 +27,7 @@ pub(super) fn fetch(directory: &Path) -> Result<Peers> {
     let mut peers = Peers { files: Vec::new(), versions: Vec::new() };
     for (name, files) in PACKAGES {
         let unpacked = directory.join(name);
-        // Written last: where it is, everything is.
+        // Written last: if it exists, everything does.
         let marker = unpacked.join("version");
         if !marker.exists() {
             let package = unpack(name, &unpacked).with_context(|| format!("no {name} to compare with"))?;

@@ -1,48 +1,49 @@
-//! What a guest says about a scenario.
+//! The reports of a scenario on the guest's console.
 
 use serde::Deserialize;
 
-/// The line of the console on which it does.
+/// Prefix of the line.
 const PREFIX: &str = "scenario: ";
 
-/// What became of a scenario with one guard: `Report` of `tests/src/bin/scenario`.
+/// The outcome of a scenario with one guard, as written by `tests/src/bin/scenario`.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Report {
-    /// Which scenario.
+pub(super) struct RunReport {
     pub(super) scenario: String,
-    /// Who guarded.
     pub(super) guard: String,
-    /// Who died, in this order.
+    /// Killed processes, in order.
     pub(super) died: String,
-    /// How long that took.
     pub(super) took: String,
-    /// What the dead had held, in MiB.
+    /// Memory of the killed processes, in MiB.
     pub(super) freed_mib: u64,
-    /// What became of those that were to live.
+    /// State of the processes that must survive.
     pub(super) lives: String,
-    /// Whether it was won.
+    /// Memory of idle agents in swap.
+    pub(super) paged_out: String,
+    /// The slowest first answer of an agent that was paged out.
+    pub(super) answer: String,
     pub(super) win: bool,
-    /// What else is worth knowing.
     pub(super) notes: Vec<String>,
-    /// The release of the guest's kernel.
+    /// Kernel release.
     pub(super) kernel: String,
 }
 
-impl Report {
-    /// Reads a line, if it is one.
+impl RunReport {
+    /// Parses a console line.
     pub(super) fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line.strip_prefix(PREFIX)?).ok()
     }
 
-    /// Of a scenario that did not come to its end.
+    /// The report of an unfinished scenario.
     pub(super) fn missing(scenario: &str, guard: &str) -> Self {
         Self {
             scenario: scenario.to_owned(),
             guard: guard.to_owned(),
-            died: "did not come to its end".to_owned(),
+            died: "unfinished".to_owned(),
             took: String::new(),
             freed_mib: 0,
             lives: String::new(),
+            paged_out: String::new(),
+            answer: String::new(),
             win: false,
             notes: Vec::new(),
             kernel: String::new(),
@@ -55,11 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_line_of_the_runner_is_a_report() {
-        let line = r#"scenario: {"scenario":"A2","guard":"earlyoom","died":"innocent","took":"1 s","freed_mib":180,"lives":"innocent: dead","win":false,"notes":[],"kernel":"6.12"}"#;
-        let report = Report::parse(line).unwrap();
+    fn only_runner_lines_are_reports() {
+        let line = r#"scenario: {"scenario":"A2","guard":"earlyoom","died":"innocent","took":"1 s","freed_mib":180,"lives":"innocent: dead","paged_out":"","answer":"","win":false,"notes":[],"kernel":"6.12"}"#;
+        let report = RunReport::parse(line).unwrap();
         assert_eq!((report.scenario.as_str(), report.freed_mib, report.win), ("A2", 180, false));
-        assert!(Report::parse("guest: running scenario 900 A2 earlyoom").is_none());
-        assert!(Report::parse("scenario: it panicked").is_none());
+        assert!(RunReport::parse("guest: running scenario 900 A2 earlyoom").is_none());
+        assert!(RunReport::parse("scenario: it panicked").is_none());
     }
 }

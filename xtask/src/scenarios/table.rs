@@ -1,14 +1,15 @@
-//! The table of what became of whom.
+//! The table of outcomes.
 
 use std::fmt::Write as _;
 
-use super::result::Report;
+use super::result::RunReport;
 
-const HEAD: [&str; 7] = ["", "guard", "died, in this order", "after", "freed", "was to live", "won"];
+const HEAD: [&str; 9] =
+    ["", "guard", "died, in this order", "after", "freed", "was to live", "paged out", "first answer", "won"];
 
-/// A row for each run, and below the table what else is worth knowing of each.
-pub(super) fn table(reports: &[Report]) -> String {
-    let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned)).chain(reports.iter().map(row)).collect();
+/// A row per run, with the notes of all runs below the table.
+pub(super) fn table(reports: &[RunReport]) -> String {
+    let rows: Vec<[String; 9]> = std::iter::once(HEAD.map(str::to_owned)).chain(reports.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let mut text = String::new();
@@ -24,12 +25,23 @@ pub(super) fn table(reports: &[Report]) -> String {
     text
 }
 
-fn row(report: &Report) -> [String; 7] {
-    let Report { scenario, guard, died, took, freed_mib, lives, win, notes: _, kernel: _ } = report;
+fn row(report: &RunReport) -> [String; 9] {
+    let RunReport { scenario, guard, died, took, freed_mib, lives, paged_out, answer, win, notes: _, kernel: _ } =
+        report;
     let freed = if *freed_mib == 0 { "-".to_owned() } else { format!("{freed_mib} MiB") };
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let win = if *win { "yes" } else { "no" };
-    [scenario.clone(), guard.clone(), or_dash(died), or_dash(took), freed, or_dash(lives), win.to_owned()]
+    [
+        scenario.clone(),
+        guard.clone(),
+        or_dash(died),
+        or_dash(took),
+        freed,
+        or_dash(lives),
+        or_dash(paged_out),
+        or_dash(answer),
+        win.to_owned(),
+    ]
 }
 
 #[cfg(test)]
@@ -37,19 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_a_row_and_its_notes_stand_below() {
-        let report = Report {
+    fn run_is_row_with_notes() {
+        let report = RunReport {
             died: "innocent".to_owned(),
             took: "1.2 s".to_owned(),
             freed_mib: 181,
-            notes: vec!["the kernel killed nobody".to_owned()],
-            ..Report::missing("A2", "earlyoom")
+            notes: vec!["the kernel killed no process".to_owned()],
+            ..RunReport::missing("A2", "earlyoom")
         };
         assert_eq!(
             table(&[report]),
-            "    guard     died, in this order  after  freed    was to live  won\n\
-             A2  earlyoom  innocent             1.2 s  181 MiB  -            no\n\
-             A2 earlyoom: the kernel killed nobody\n"
+            "    guard     died, in this order  after  freed    was to live  paged out  first answer  won\n\
+             A2  earlyoom  innocent             1.2 s  181 MiB  -            -          -             no\n\
+             A2 earlyoom: the kernel killed no process\n"
         );
     }
 }
