@@ -1,7 +1,7 @@
-//! `build-ebpf`: builds the kernel programs into the object that the daemon carries, and stamps it.
+//! `cargo xtask build-ebpf`: builds the object with the kernel programs that the daemon embeds, and its stamp.
 //!
-//! The object is committed, so that building the daemon takes a stable toolchain and nothing else. The stamp beside it
-//! says from which sources and by which tools it was made; `--check` tells when it is stale.
+//! The object is committed, so that the daemon builds with a stable toolchain alone. The stamp beside it has hashes of the
+//! sources and versions of the tools; `--check` finds a stale object.
 
 mod sources;
 mod stamp;
@@ -15,17 +15,15 @@ use anyhow::{Context, bail, ensure};
 use self::stamp::Stamp;
 use self::toolchain::Toolchain;
 
-/// What is asked for.
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Write nothing: fail when the committed object was made from other sources; and, when this machine has the tools
-    /// that made it, build it again and fail when it comes out differently.
+pub(crate) struct BuildEbpfOptions {
+    /// Write nothing: fail when the committed object was built from other sources. With the same tools as in the
+    /// stamp, build it again and fail when it differs.
     #[arg(long)]
     check: bool,
 }
 
-/// Builds or checks.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &BuildEbpfOptions) -> anyhow::Result<()> {
     let root = repository()?;
     let prebuilt = root.join("watchdog-ebpf/prebuilt");
     let (object, stamp) = (prebuilt.join("watchdog.bpf.o"), prebuilt.join("watchdog.bpf.stamp"));
@@ -49,32 +47,30 @@ fn check(root: &Path, object: &Path, stamp: &Path, sources: String) -> anyhow::R
     let bytes = std::fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
     ensure!(
         committed.object == sources::digest_bytes(&bytes),
-        "the committed object is not the one that its stamp speaks of: run `cargo xtask build-ebpf`"
+        "the committed object does not match its stamp: run `cargo xtask build-ebpf`"
     );
     ensure!(
         committed.sources == sources,
-        "the committed object was made from other sources than these: run `cargo xtask build-ebpf` and commit the result"
+        "the committed object was built from other sources: run `cargo xtask build-ebpf` and commit the result"
     );
-    println!("the committed object belongs to these sources");
+    println!("the committed object matches its sources");
 
     let toolchain = match Toolchain::find(root) {
         Ok(toolchain) if toolchain.tools == committed.tools => toolchain,
         Ok(toolchain) => {
-            println!("not built again: it was made by {}, and here are {}", committed.tools, toolchain.tools);
+            println!("not rebuilt: it was built with {}, this machine has {}", committed.tools, toolchain.tools);
             return Ok(());
         }
         Err(missing) => {
-            println!("not built again: {missing}");
+            println!("not rebuilt: {missing}");
             return Ok(());
         }
     };
     let rebuilt = strip::to_essentials(&toolchain.build(root)?)?;
     if rebuilt != bytes {
-        bail!(
-            "the same tools make another object of these sources: run `cargo xtask build-ebpf` and commit the result"
-        );
+        bail!("the same tools build a different object: run `cargo xtask build-ebpf` and commit the result");
     }
-    println!("built again with {toolchain}: the same object, byte for byte");
+    println!("rebuilt with {toolchain}: identical");
     Ok(())
 }
 

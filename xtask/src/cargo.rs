@@ -1,4 +1,4 @@
-//! Calls cargo, and reads what it built.
+//! Runs cargo and parses the list of built executables.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,86 +6,83 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The root of the workspace.
-pub(crate) fn workspace() -> &'static Path {
+pub fn workspace() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
 }
 
-/// The directory that cargo builds into.
-pub(crate) fn target_directory() -> PathBuf {
+pub fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// The cargo that started this program, to be run in the workspace.
-pub(crate) fn cargo() -> Command {
+/// The cargo that started this program, in the workspace.
+pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace());
     command
 }
 
-/// A program that cargo built.
-pub(crate) struct Executable {
-    /// The directory of its package, relative to the workspace: "watchdog", "tests".
-    pub(crate) package: String,
+pub struct BuiltBinary {
+    /// The directory of its package, relative to the workspace.
+    pub directory: PathBuf,
     /// The name of the target: of the library, of the binary, or of the file in `tests/`.
-    pub(crate) name: String,
-    /// What it is.
-    pub(crate) kind: Kind,
-    /// Where it is.
-    pub(crate) path: PathBuf,
+    pub name: String,
+    pub kind: Kind,
+    pub path: PathBuf,
 }
 
-/// What an executable is.
+impl BuiltBinary {
+    /// The directory of its package with hyphens: "watchdog-kernel", "tests".
+    pub fn package(&self) -> String {
+        self.directory.display().to_string().replace('/', "-")
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A program to run.
+pub enum Kind {
     Program,
-    /// The unit tests of a library.
     LibraryTests,
-    /// The unit tests of a program.
     ProgramTests,
-    /// An integration test.
     IntegrationTests,
 }
 
 /// Runs cargo with `--message-format` set, and returns the executables that it built or found fresh.
 ///
 /// # Errors
-/// When cargo cannot be run or fails; it has said why on stderr.
-pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
+/// When cargo cannot be run or fails, after it has printed the reason.
+pub fn executables(command: &mut Command) -> Result<Vec<BuiltBinary>> {
     command.arg("--message-format=json-render-diagnostics");
     let output = command.stderr(Stdio::inherit()).output().context("running cargo")?;
     ensure!(output.status.success(), "cargo {}", output.status);
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-    Ok(messages.filter_map(Message::executable).collect())
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<CargoMessage>(line).ok());
+    Ok(messages.filter_map(CargoMessage::executable).collect())
 }
 
-/// The part of cargo's messages that is of interest here. Other messages lack some of it.
+/// The used fields of cargo's messages; other messages lack some of them.
 #[derive(Deserialize)]
-struct Message {
+struct CargoMessage {
     manifest_path: PathBuf,
-    target: Target,
-    profile: Profile,
+    target: CargoTarget,
+    profile: CargoProfile,
     executable: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct CargoTarget {
     kind: Vec<String>,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Profile {
+struct CargoProfile {
     test: bool,
 }
 
-impl Message {
-    fn executable(self) -> Option<Executable> {
+impl CargoMessage {
+    fn executable(self) -> Option<BuiltBinary> {
         let Self { manifest_path, target, profile, executable } = self;
-        let package = manifest_path.parent()?.strip_prefix(workspace()).ok()?.to_str()?.to_owned();
+        let directory = manifest_path.parent()?.strip_prefix(workspace()).ok()?.to_owned();
         let kind = match (target.kind.first()?.as_str(), profile.test) {
             ("bin", false) => Kind::Program,
             ("bin", true) => Kind::ProgramTests,
@@ -93,6 +90,6 @@ impl Message {
             ("test", true) => Kind::IntegrationTests,
             _ => return None,
         };
-        Some(Executable { package, name: target.name, kind, path: executable? })
+        Some(BuiltBinary { directory, name: target.name, kind, path: executable? })
     }
 }

@@ -1,32 +1,33 @@
-//! `cargo xtask fuzz`: runs the fuzz targets for a while, on the stable toolchain.
+//! `cargo xtask fuzz`: runs the fuzz targets on the stable toolchain.
 //!
-//! `cargo fuzz` wants a nightly compiler for its sanitizers. Coverage, which is what libFuzzer is guided by, is a pass of
-//! LLVM that the stable compiler runs too; memory errors, which only a sanitizer would see, are not what safe code fails by.
+//! `cargo fuzz` needs a nightly compiler for its sanitizers. Coverage, which guides libFuzzer, is a pass of LLVM that the
+//! stable compiler runs too. Sanitizers find memory errors, which safe code does not have.
 
 use std::io::{BufRead, BufReader};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{Executable, Kind, cargo, executables, target_directory, workspace};
 use crate::output::output;
+use xtask::cargo::{BuiltBinary, Kind, cargo, executables, target_directory, workspace};
 
 /// `cargo xtask fuzz [TARGET] [--seconds N]`
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Only this target, as a file of fuzz/fuzz_targets is named.
+pub(crate) struct FuzzOptions {
+    /// Only this target: the name of a file in fuzz/fuzz_targets.
     target: Option<String>,
-    /// How long each target runs.
+    /// Seconds per target.
     #[arg(long, value_name = "N", default_value_t = 20)]
     seconds: u64,
-    /// Build the targets, and run none.
+    /// Build the targets without running them.
     #[arg(long)]
     build_only: bool,
 }
 
-/// What libFuzzer is told by (SanitizerCoverage in LLVM's documentation), and checks that a release build leaves out.
+/// Coverage for libFuzzer (SanitizerCoverage in LLVM's documentation), and checks that a release build leaves out.
 const FLAGS: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -36,25 +37,29 @@ const FLAGS: &[&str] = &[
     "-Cdebug-assertions=on",
     "-Coverflow-checks=on",
 ];
-/// An input that takes longer than this is a failure.
+/// Seconds per input; a slower one is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// And so is one that takes more memory than this, in MB: a crafted file must not fill a host.
+/// MB per input: a crafted file must not exhaust the host.
 const MEMORY: u32 = 1_024;
-/// Lines of libFuzzer's that are shown when it fails.
+/// Lines of libFuzzer that are printed after a failure.
 const SHOWN: usize = 60;
 
-/// Builds the targets and runs one after the other.
+/// Builds the targets and runs them side by side: each uses one processor.
 ///
 /// # Errors
-/// When they cannot be built or run, or one of them found something.
-pub(crate) fn run(Options { target, seconds, build_only }: &Options) -> Result<ExitCode> {
+/// When they cannot be built or run, or one of them finds a failure.
+pub(crate) fn run(FuzzOptions { target, seconds, build_only }: &FuzzOptions) -> Result<ExitCode> {
     let targets = build(target.as_deref())?;
     if *build_only {
         return Ok(ExitCode::SUCCESS);
     }
+    let results: Vec<Result<bool>> = std::thread::scope(|scope| {
+        let runs: Vec<_> = targets.iter().map(|target| scope.spawn(|| fuzz(target, *seconds))).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
     let mut failed = Vec::new();
-    for target in &targets {
-        if !fuzz(target, *seconds)? {
+    for (target, result) in targets.iter().zip(results) {
+        if !result? {
             failed.push(target.name.as_str());
         }
     }
@@ -62,19 +67,19 @@ pub(crate) fn run(Options { target, seconds, build_only }: &Options) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(target: Option<&str>) -> Result<Vec<Executable>> {
+fn build(target: Option<&str>) -> Result<Vec<BuiltBinary>> {
     let mut build = cargo();
     build.args(["build", "--package", "watchdog-fuzz", "--features", "fuzzing", "--profile", "guest"]);
     match target {
         Some(target) => build.args(["--bin", target]),
         None => build.arg("--bins"),
     };
-    // With a target named, build scripts and macros, which nothing could link, are built without the flags.
+    // With an explicit target, build scripts and macros are built without the flags, with which they would not link.
     build.args(["--target", &host()?]).arg("--target-dir").arg(target_directory().join("fuzz"));
     build.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
     let mut targets = executables(&mut build)?;
-    targets.retain(|built| built.package == "fuzz" && built.kind == Kind::Program);
-    ensure!(!targets.is_empty(), "cargo built no fuzz target");
+    targets.retain(|built| built.package() == "fuzz" && built.kind == Kind::Program);
+    ensure!(!targets.is_empty(), "no fuzz target was built");
     Ok(targets)
 }
 
@@ -82,11 +87,11 @@ fn build(target: Option<&str>) -> Result<Vec<Executable>> {
 fn host() -> Result<String> {
     let text = output(Command::new("rustc").arg("-vV").current_dir(workspace()))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say what it builds for")?.to_owned())
+    Ok(host.context("rustc does not print its host")?.to_owned())
 }
 
-/// Runs a target; `false` when it found something, which is shown.
-fn fuzz(target: &Executable, seconds: u64) -> Result<bool> {
+/// Runs a target; `false` when it found a failure, which is printed.
+fn fuzz(target: &BuiltBinary, seconds: u64) -> Result<bool> {
     let name = &target.name;
     let of = |what: &str| -> Result<PathBuf> {
         let directory = target_directory().join("fuzz").join(what).join(name);
@@ -106,7 +111,7 @@ fn fuzz(target: &Executable, seconds: u64) -> Result<bool> {
         .arg(&seeds);
     let mut child = command.stderr(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
     let stderr = child.stderr.take().context("the target's messages were not piped")?;
-    let mut report = Report::default();
+    let mut report = FuzzReport::default();
     let mut lines = Vec::new();
     for line in BufReader::new(stderr).split(b'\n') {
         let line = String::from_utf8_lossy(&line.context("reading the target's messages")?).into_owned();
@@ -120,23 +125,23 @@ fn fuzz(target: &Executable, seconds: u64) -> Result<bool> {
         println!("{name}: {status}; the input is in {}", artifacts.display());
         return Ok(false);
     }
-    let Report { executions, per_second, edges } = report;
-    ensure!(executions > 0 && edges > 0, "{name} ran without saying what it did: {}", lines.join("\n"));
+    let FuzzReport { executions, per_second, edges } = report;
+    ensure!(executions > 0 && edges > 0, "{name} printed no statistics: {}", lines.join("\n"));
     println!("{name}: {executions} executions, {per_second} a second, {edges} edges covered, nothing found");
     Ok(true)
 }
 
-/// What libFuzzer says about a run.
+/// Statistics of a libFuzzer run.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Report {
+struct FuzzReport {
     executions: u64,
     per_second: u64,
-    /// Of the control flow.
+    /// In the control flow graph.
     edges: u64,
 }
 
-impl Report {
-    /// Takes in a line, if it says something of this.
+impl FuzzReport {
+    /// Reads a line of its output.
     fn read(&mut self, line: &str) {
         let number = |text: &str| text.trim().parse().ok();
         if let Some(executions) = line.strip_prefix("stat::number_of_executed_units:").and_then(number) {
@@ -157,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_read_from_what_libfuzzer_says() {
-        let mut report = Report::default();
+    fn libfuzzer_output_is_parsed() {
+        let mut report = FuzzReport::default();
         let said = "INFO: seed corpus: files: 7 min: 24b max: 176b total: 600b rss: 31Mb\n\
                     #8\tINITED cov: 180 ft: 190 corp: 7/600b exec/s: 0 rss: 31Mb\n\
                     #4194304\tpulse  cov: 246 ft: 534 corp: 61/3kb lim: 4096 exec/s: 838860 rss: 412Mb\n\
@@ -167,6 +172,6 @@ mod tests {
                     stat::average_exec_per_sec:     833333\n\
                     stat::new_units_added:          55";
         said.lines().for_each(|line| report.read(line));
-        assert_eq!(report, Report { executions: 9_999_999, per_second: 833_333, edges: 247 });
+        assert_eq!(report, FuzzReport { executions: 9_999_999, per_second: 833_333, edges: 247 });
     }
 }

@@ -1,13 +1,13 @@
-//! Runs a command for what it prints.
+//! Captures the output of a command.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What a command prints.
+/// The standard output of a command.
 ///
 /// # Errors
-/// When it cannot be run, or fails: with its complaint.
+/// When it cannot be run or fails; the error has its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     ensure!(

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-/// The variables that a test may look at. `sudo` drops all of them, and its `-E` is neither allowed nor known everywhere.
+/// Variables that tests may read. `sudo` drops all of them, and its `-E` is not allowed everywhere.
 const KEPT: &[&str] = &["PATH", "CI", "TERM", "NO_COLOR"];
 
 /// Variables with these prefixes are kept too.
@@ -16,16 +16,16 @@ const KEPT_PREFIXES: &[&str] = &["CARGO", "RUST", "WATCHDOG_", "INSTA_", "PROPTE
 ///
 /// # Errors
 /// When /proc is not mounted.
-pub(crate) fn is_root() -> Result<bool> {
+pub fn is_root() -> Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(std::fs::metadata("/proc/self")?.uid() == 0)
 }
 
-/// Executes `program` in the place of this process: as it is when this is root, else through `sudo`.
+/// Replaces this process with `program`, through `sudo` if it is not root.
 ///
 /// # Errors
-/// When the program, or `sudo`, cannot be executed. It does not return otherwise.
-pub(crate) fn become_root(program: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
+/// When the program or `sudo` cannot be executed. Otherwise it does not return.
+pub fn become_root(program: &OsStr, arguments: &[OsString]) -> Result<ExitCode> {
     if is_root()? {
         let error = Command::new(program).args(arguments).exec();
         bail!("cannot execute {}: {error}", program.display());
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_of_the_user_stay_with_the_user() {
+    fn user_secrets_are_not_passed() {
         assert!(is_kept("WATCHDOG_BIN_DIR".as_ref()));
         assert!(is_kept("RUST_BACKTRACE".as_ref()));
         assert!(!is_kept("ANTHROPIC_API_KEY".as_ref()));

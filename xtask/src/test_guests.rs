@@ -1,74 +1,86 @@
 //! `cargo xtask test-guests`: the kernel-facing tests on kernels other than the running one.
 //!
-//! Debian's kernel, an initramfs of busybox and the statically linked tests, QEMU without acceleration: what runs on a
-//! laptop runs the same on a CI machine that has no KVM. `tests/src/bin/guest-init.rs` is the guest's side.
+//! Debian's kernel, an initramfs with busybox and statically linked tests, QEMU without acceleration: guests run the same on
+//! a laptop and on a CI machine without KVM. `tests/src/bin/guest-init.rs` is PID 1 of a guest.
 
 pub(crate) mod debian;
+mod dpkg;
 pub(crate) mod guest;
+mod guest_tests;
 pub(crate) mod initramfs;
+pub(crate) mod modules;
+mod packages;
 mod python;
 pub(crate) mod suite;
 mod systemd;
 
 use std::collections::BTreeMap;
-use std::num::NonZero;
-use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
 
-use crate::cargo::target_directory;
-use crate::totals::Totals;
+use crate::dist::Architecture;
+use crate::test_totals::Totals;
+use crate::workers::in_parallel;
 use debian::Kernel;
-use guest::{Boot, Guest, Outcome};
+use guest::{Boot, Guest};
+use suite::{GuestScope, Suite};
+use xtask::cargo::target_directory;
+use xtask::host_info::processors;
 
 /// `cargo xtask test-guests [--kernel SERIES] [--boot HOW] [--keep] [FILTER]`
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct GuestOptions {
     /// Only this kernel; may be given more than once.
     #[arg(long = "kernel", value_enum, value_name = "SERIES")]
     kernels: Vec<Kernel>,
-    /// Only guests that are booted so; may be given more than once.
+    /// The release check: also 5.10 and arm64, and each test on each kernel.
+    #[arg(long, conflicts_with = "kernels")]
+    all: bool,
+    /// Only guests with this kind of boot; may be given more than once.
     #[arg(long = "boot", value_enum, value_name = "HOW")]
     boots: Vec<Boot>,
-    /// Keep the root file system and the initramfs, and print how to boot it again.
+    /// Keep the root file system and the initramfs, and print the command that boots them.
     #[arg(long)]
     keep: bool,
-    /// Fetch the kernels and build the tests, and boot no guest.
+    /// Fetch the kernels and build the tests without booting a guest.
     #[arg(long)]
     build_only: bool,
-    /// How long a guest may take, in seconds.
+    /// Seconds per guest.
     #[arg(long, default_value = "2400")]
     timeout: u64,
     /// Only tests whose name contains this.
     filter: Option<String>,
 }
 
-/// Boots the guests side by side and prints the totals of each.
+/// Boots the guests in parallel and prints the totals of each.
 ///
 /// # Errors
-/// When something that the guests need is missing. A guest that fails is not an error but a failed test.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let Options { kernels, boots, keep, build_only, timeout, filter } = options;
-    ensure!(cfg!(target_arch = "x86_64"), "the guests are x86-64, and are only built for on x86-64");
+/// When something that the guests need is missing. A failing guest counts as a failed test.
+pub(crate) fn run(options: &GuestOptions) -> Result<ExitCode> {
+    let GuestOptions { kernels, all, boots, keep, build_only, timeout, filter } = options;
+    ensure!(cfg!(target_arch = "x86_64"), "guests are x86-64 and can only be built on x86-64");
     let started = Instant::now();
-    let kernels = if kernels.is_empty() { Kernel::value_variants() } else { kernels.as_slice() };
+    let kernels = match &kernels[..] {
+        [] if *all => Kernel::value_variants(),
+        [] => &Kernel::DEFAULT,
+        kernels => kernels,
+    };
     let boots = match (&boots[..], filter) {
         ([], None) => Boot::value_variants(),
-        // A guest that runs no test has failed, and the few of systemd's are hardly meant.
+        // A guest without tests fails, and a filter rarely matches those of systemd.
         ([], Some(_)) => &[Boot::WithLsm, Boot::WithoutLsm],
         (boots, _) => boots,
     };
     let work = target_directory().join("guests");
-    // Kernels first: a missing network shows before the long build.
+    // Kernels first: a missing network fails before the long build.
     let images: Vec<PathBuf> = kernels.iter().map(|kernel| kernel.image(&work)).collect::<Result<_>>()?;
-    let suite = suite::build(&work.join("build"), boots, filter.as_deref())?;
-    println!("{} test binaries for the guests, ready after {:.0?}", suite.tests.len(), started.elapsed());
+    let scope = if *all { GuestScope::ReleaseCheck } else { GuestScope::Usual };
+    let suites = Suites::build(kernels, boots, filter.as_deref(), scope, &work.join("build"))?;
+    println!("the tests of the guests are ready after {:.0?}", started.elapsed());
     if *build_only {
         return Ok(ExitCode::SUCCESS);
     }
@@ -77,29 +89,45 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .iter()
         .zip(images)
         .flat_map(|(kernel, image)| boots.iter().map(move |boot| (*kernel, image.clone(), *boot)))
-        .filter(|(kernel, _, boot)| suite.is_for(*kernel, *boot))
+        .filter(|(kernel, _, boot)| suites.of(*kernel).is_some_and(|suite| suite.is_for(*kernel, *boot)))
         .map(|(kernel, image, boot)| {
             let name = Guest::name_of(kernel, boot);
             let log = work.join(format!("{name}.log"));
             let (plan, timeout) = (suite::plan_of(kernel, boot), Duration::from_secs(*timeout));
-            let initramfs = work.join(root_of(boot)).with_extension("initramfs");
+            let initramfs = work.join(root_of(kernel, boot)).with_extension("initramfs");
             Guest { name, kernel, boot, plan, image, initramfs, log, timeout }
         })
         .collect();
-    ensure!(!guests.is_empty(), "no guest has anything to run");
-    // The longest first: those that run everything, and of these the kernel that runs most.
-    guests.sort_by_key(|guest| (guest.boot != Boot::WithLsm, guest.kernel != suite::ONE_KERNEL));
-    let plain = guests.iter().map(|guest| (guest.kernel, guest.boot)).filter(|(_, boot)| *boot != Boot::Systemd);
-    let plain: Vec<(Kernel, Boot)> = plain.collect();
-    let roots: BTreeMap<&str, Boot> = guests.iter().map(|guest| (root_of(guest.boot), guest.boot)).collect();
-    for (name, boot) in &roots {
+    ensure!(!guests.is_empty(), "no test matches in these guests");
+    // The longest first.
+    guests.sort_by_key(|guest| (guest.boot != Boot::WithLsm, guest.kernel != guest_tests::ONE_KERNEL));
+    // The guests of each root file system.
+    let mut roots: BTreeMap<&str, Vec<(Kernel, Boot)>> = BTreeMap::new();
+    for guest in &guests {
+        roots.entry(root_of(guest.kernel, guest.boot)).or_default().push((guest.kernel, guest.boot));
+    }
+    for (name, guests) in &roots {
         let (root, image) = (work.join(name), work.join(name).with_extension("initramfs"));
+        let Some(&(kernel, boot)) = guests.first() else { continue };
+        let Some(suite) = suites.of(kernel) else { continue };
+        let busybox = match kernel.architecture() {
+            Architecture::Amd64 => None,
+            foreign @ Architecture::Arm64 => Some(debian::busybox(&work, foreign)?),
+        };
         match boot {
-            Boot::WithLsm | Boot::WithoutLsm => initramfs::write(&suite.contents(&plain), &root, &image)?,
-            Boot::Systemd => systemd::write(&suite, &work, &root, &image)?,
+            Boot::WithLsm | Boot::WithoutLsm => {
+                let mut contents = suite.contents(guests, busybox);
+                for (kernel, _) in guests {
+                    contents.files.extend(modules::files(&kernel.modules(&work))?);
+                }
+                initramfs::write(&contents, &root, &image)?;
+            }
+            Boot::Systemd | Boot::Package => systemd::write(suite, boot, &work, &root, &image)?,
         }
     }
-    let outcomes = run_all(&guests);
+    // One guest more at a time than there are processors: the two processors of a guest share one of the host's, and a
+    // guest is idle for a fifth of its time.
+    let outcomes = in_parallel(&guests, processors() + 1, |guest| guest.run(|_| {}));
 
     let mut sum = Totals::default();
     for (guest, outcome) in guests.iter().zip(outcomes) {
@@ -108,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if *keep {
         for guest in &guests {
-            println!("boot {} again: {:?}", guest.name, guest.command());
+            println!("to boot {} again: {:?}", guest.name, guest.command());
         }
     } else {
         for root in roots.keys().map(|name| work.join(name)) {
@@ -122,31 +150,40 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the guests, as many at a time as there are processors: the two of a guest take turns on one of the host's.
-fn run_all(guests: &[Guest]) -> Vec<Result<Outcome>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(guest) = guests.get(at) else { return done };
-            done.push((at, guest.run(|_| {})));
-        }
-    };
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let mut outcomes: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..processors.min(guests.len())).map(|_| scope.spawn(work)).collect();
-        let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-        workers.into_iter().flat_map(join).collect()
-    });
-    outcomes.sort_by_key(|(at, _)| *at);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+/// The tests for each architecture that has a guest.
+struct Suites {
+    amd64: Option<Suite>,
+    arm64: Option<Suite>,
 }
 
-/// The root file system of guests that are booted so: its directory, and with another ending its initramfs.
-fn root_of(boot: Boot) -> &'static str {
+impl Suites {
+    fn build(
+        kernels: &[Kernel],
+        boots: &[Boot],
+        filter: Option<&str>,
+        scope: GuestScope,
+        target: &Path,
+    ) -> Result<Self> {
+        let has = |architecture| kernels.iter().any(|kernel| kernel.architecture() == architecture);
+        let amd64 = has(Architecture::Amd64).then(|| suite::build(target, boots, filter, scope)).transpose()?;
+        let arm64 = has(Architecture::Arm64).then(|| suite::build_arm64(target, filter)).transpose()?;
+        Ok(Self { amd64, arm64 })
+    }
+
+    fn of(&self, kernel: Kernel) -> Option<&Suite> {
+        match kernel.architecture() {
+            Architecture::Amd64 => self.amd64.as_ref(),
+            Architecture::Arm64 => self.arm64.as_ref(),
+        }
+    }
+}
+
+/// The directory of the root file system; with another extension its initramfs.
+fn root_of(kernel: Kernel, boot: Boot) -> &'static str {
     match boot {
+        Boot::WithLsm | Boot::WithoutLsm if kernel.architecture() == Architecture::Arm64 => "root-arm64",
         Boot::WithLsm | Boot::WithoutLsm => "root",
         Boot::Systemd => "root-systemd",
+        Boot::Package => "root-package",
     }
 }

@@ -56,11 +56,18 @@ fn daemon_left_behind_delays_nothing() {
 
 #[test]
 fn ignored_signals_are_default_again() {
-    let output = sh("trap '' HUP INT QUIT PIPE TERM; exec \"$XTASK\" run-test -- grep SigIgn /proc/self/status");
+    let output = sh("trap '' HUP INT QUIT PIPE TERM TSTP TTIN TTOU USR1 USR2 ALRM WINCH; \
+        exec \"$XTASK\" run-test -- grep SigIgn /proc/self/status");
     let text = stdout(&output);
     let ignored = text.trim_end().strip_prefix("SigIgn:\t").map(|mask| u64::from_str_radix(mask, 16));
     // The C library uses signals 32 and 33 for itself.
     assert_eq!(ignored.map(|mask| mask.expect("hexadecimal") & 0x7fff_ffff), Some(0), "{text}");
+}
+
+#[test]
+fn strict_umask_is_usual_again() {
+    let output = sh("umask 077; exec \"$XTASK\" run-test -- grep Umask /proc/self/status");
+    assert_eq!(stdout(&output), "Umask:\t0022\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the object is made from, as one number.
+//! One hash of all sources of the object.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 const SOURCES: [&str; 4] =
     ["watchdog-ebpf/src", "watchdog-ebpf/Cargo.toml", "watchdog-ebpf/Cargo.lock", "watchdog-common/src"];
 
-/// The hash of all sources, with their names: independent of where the repository lies.
+/// The hash of all sources and their relative names.
 pub(super) fn digest(root: &Path) -> anyhow::Result<String> {
     let mut files = Vec::new();
     for source in SOURCES {
@@ -28,7 +28,6 @@ pub(super) fn digest(root: &Path) -> anyhow::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// The hash of some bytes.
 pub(super) fn digest_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

@@ -1,4 +1,4 @@
-//! The note beside the object.
+//! The stamp beside the object.
 
 use std::fmt;
 use std::path::Path;
@@ -6,18 +6,16 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// From what and by what the object was made.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     /// SHA-256 of all sources.
     pub(super) sources: String,
     /// SHA-256 of the object.
     pub(super) object: String,
-    /// What made it.
     pub(super) tools: Tools,
 }
 
-/// Versions, as the tools print them. Objects are compared only where they are the same.
+/// Versions as printed by the tools. Objects are compared only if these are equal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tools {
     pub(super) rustc: String,
@@ -29,7 +27,7 @@ impl Stamp {
 
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("{} is no stamp", path.display()))
+        toml::from_str(&text).with_context(|| format!("{} is not a stamp", path.display()))
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
-//! Which of the two ways to build for BPF this machine has.
+//! The toolchain for BPF: nightly or Debian's.
 //!
-//! rustup's toolchains carry no `core` for BPF, so it is either built on the way (nightly, with its sources), or it comes
-//! from Debian, which ships one: `libstd-rust-web-dev-bpf`.
+//! rustup's toolchains have no `core` for BPF. It is either built from source (nightly), or it comes from Debian's package
+//! `libstd-rust-web-dev-bpf`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,19 +14,18 @@ use super::stamp::Tools;
 use crate::output::output;
 
 const TARGET: &str = "bpfel-unknown-none";
-/// Older ones write BTF for aya-log that kernels refuse ("UNION MaybeUninit<u8> Invalid name").
+/// Older versions write BTF for aya-log that kernels reject ("UNION MaybeUninit<u8> Invalid name").
 const LINKER_VERSION: &str = "0.13.0";
 
-/// Everything that is needed.
 pub(super) struct Toolchain {
-    way: Way,
+    way: ToolchainSource,
     linker: PathBuf,
     /// Its versions.
     pub(super) tools: Tools,
 }
 
 /// Where `core` comes from.
-enum Way {
+enum ToolchainSource {
     /// A `core` for BPF is installed beside this compiler.
     Installed { rustc: PathBuf, cargo: PathBuf },
     /// rustup's nightly, which builds its own.
@@ -34,9 +33,9 @@ enum Way {
 }
 
 impl Toolchain {
-    /// Finds out what is here. The error says all that is missing, and how to get it.
+    /// Detects the installed tools. The error lists everything that is missing, with the way to install it.
     pub(super) fn find(root: &Path) -> anyhow::Result<Self> {
-        let way = Way::find();
+        let way = ToolchainSource::find();
         let linker = find_linker(root);
         let (Some(way), Some(linker)) = (&way, &linker) else {
             let mut missing = String::from("this machine cannot build the kernel programs:");
@@ -51,13 +50,15 @@ impl Toolchain {
         let rustc = first_line(way.rustc().arg("--version"))?;
         let tools = Tools { rustc, linker: first_line(Command::new(linker).arg("--version"))? };
         let way = match way {
-            Way::Installed { rustc, cargo } => Way::Installed { rustc: rustc.clone(), cargo: cargo.clone() },
-            Way::Nightly => Way::Nightly,
+            ToolchainSource::Installed { rustc, cargo } => {
+                ToolchainSource::Installed { rustc: rustc.clone(), cargo: cargo.clone() }
+            }
+            ToolchainSource::Nightly => ToolchainSource::Nightly,
         };
         Ok(Self { way, linker: linker.clone(), tools })
     }
 
-    /// Builds, and returns the object as the linker wrote it.
+    /// Builds the object, as the linker writes it.
     pub(super) fn build(&self, root: &Path) -> anyhow::Result<Vec<u8>> {
         let crate_dir = root.join("watchdog-ebpf");
         let target_dir = root.join("target/ebpf");
@@ -68,7 +69,7 @@ impl Toolchain {
             .arg(&target_dir)
             .env("CARGO_ENCODED_RUSTFLAGS", self.flags(root)?.join("\x1f"))
             .env("PATH", self.path()?)
-            // The toolchain that runs this command must not leak into the other one.
+            // Do not pass the toolchain of this command to the other one.
             .env_remove("RUSTUP_TOOLCHAIN")
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_TARGET_DIR")
@@ -79,8 +80,8 @@ impl Toolchain {
         std::fs::read(&built).with_context(|| format!("cannot read {}", built.display()))
     }
 
-    /// BTF is made from debug information, in which no path of this machine may stand: the object is the same wherever it
-    /// is built.
+    /// Removes paths of this machine from the debug information, from which BTF is made: the object is reproducible
+    /// anywhere.
     fn flags(&self, root: &Path) -> anyhow::Result<Vec<String>> {
         let cargo_home = std::env::var_os("CARGO_HOME")
             .map(PathBuf::from)
@@ -97,7 +98,7 @@ impl Toolchain {
         ])
     }
 
-    /// PATH with the linker's directory in front: rustc looks for it by name.
+    /// PATH with the linker's directory first: rustc finds it by name.
     fn path(&self) -> anyhow::Result<OsString> {
         let directory = self.linker.parent().unwrap_or(Path::new("/")).to_owned();
         let rest = std::env::var_os("PATH").unwrap_or_default();
@@ -105,9 +106,9 @@ impl Toolchain {
     }
 }
 
-impl Way {
+impl ToolchainSource {
     fn find() -> Option<Self> {
-        // Debian's, before rustup's in PATH.
+        // Debian's, even if rustup's are first in PATH.
         let (rustc, cargo) = (PathBuf::from("/usr/bin/rustc"), PathBuf::from("/usr/bin/cargo"));
         if let Ok(sysroot) = first_line(Command::new(&rustc).args(["--print", "sysroot"]))
             && Path::new(&sysroot).join("lib/rustlib").join(TARGET).join("lib").is_dir()
@@ -134,7 +135,7 @@ impl Way {
         match self {
             Self::Installed { rustc, cargo } => {
                 let mut command = Command::new(cargo);
-                // The target is not a stable one; this makes the stable compiler take it.
+                // Lets the stable compiler accept the unstable target.
                 command.env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
                 command
             }

@@ -1,30 +1,29 @@
-//! Which tests of a binary have ended, as libtest prints it.
+//! Follows the tests of a binary by libtest's output.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::totals::Totals;
+use crate::test_totals::Totals;
 
-/// libtest prints one line when a test has run for this long.
+/// libtest prints a line when a test has run for this long.
 const WARNED_AFTER: Duration = Duration::from_secs(60);
 
-/// How far a test binary is.
-pub(super) struct Progress {
+pub(super) struct TestProgress {
     limit: Duration,
     totals: Totals,
-    /// Tests that libtest has warned of, with their start.
+    /// Slow tests that libtest has reported, with their start.
     late: BTreeMap<String, Instant>,
-    /// When the last test ended, or the binary was started.
+    /// End of the last test, or start of the binary.
     last_end: Instant,
 }
 
-impl Progress {
-    /// A binary that starts now, each of whose tests may take as long as `limit`.
+impl TestProgress {
+    /// `limit`: per test.
     pub(super) fn new(limit: Duration, now: Instant) -> Self {
         Self { limit, totals: Totals::default(), late: BTreeMap::new(), last_end: now }
     }
 
-    /// Takes in a line of the binary's output.
+    /// Reads a line of the binary's output.
     pub(super) fn read(&mut self, line: &str, now: Instant) {
         let Some(text) = line.trim_end().strip_prefix("test ") else { return };
         if let Some(name) = text.strip_suffix(" has been running for over 60 seconds") {
@@ -40,19 +39,19 @@ impl Progress {
         }
     }
 
-    /// When the time limit of a test passes. libtest does not warn of a test that runs alone: then it is the time since the
-    /// end of the one before.
+    /// When a test exceeds its time limit. libtest does not report a slow test that runs alone: then the limit counts from
+    /// the end of the one before.
     pub(super) fn deadline(&self) -> Instant {
         let earliest = self.late.values().min().copied();
         earliest.unwrap_or(self.last_end) + self.limit
     }
 
-    /// The tests that libtest has warned of, and that still run.
+    /// Slow tests that are still running.
     pub(super) fn late(&self) -> impl Iterator<Item = &str> {
         self.late.keys().map(String::as_str)
     }
 
-    /// The totals of a binary that was killed: its late tests have failed, one of them at least.
+    /// Totals of a killed binary: its late tests have failed, at least one.
     pub(super) fn totals_when_killed(&self) -> Totals {
         let Self { totals, late, .. } = self;
         Totals { failed: totals.failed + late.len().max(1) as u64, ..*totals }
@@ -70,9 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn late_test_has_limit_from_start() {
+    fn late_test_keeps_its_limit() {
         let start = Instant::now();
-        let mut progress = Progress::new(LIMIT, start);
+        let mut progress = TestProgress::new(LIMIT, start);
         progress.read("test one ... ok\n", after(50, start));
         assert_eq!(progress.deadline(), after(650, start));
         progress.read("test gate::two has been running for over 60 seconds\n", after(70, start));
@@ -86,7 +85,7 @@ mod tests {
     #[test]
     fn finished_test_is_not_late() {
         let start = Instant::now();
-        let mut progress = Progress::new(LIMIT, start);
+        let mut progress = TestProgress::new(LIMIT, start);
         progress.read("test one has been running for over 60 seconds", after(60, start));
         progress.read("test one - should panic ... ok", after(61, start));
         assert_eq!((progress.late().count(), progress.deadline()), (0, after(661, start)));

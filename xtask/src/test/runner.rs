@@ -1,5 +1,5 @@
-//! The runner of a test binary: as root, with signals as a terminal's shell leaves them, with the file systems that the tests
-//! need, and with a time limit for each test.
+//! Runs a test binary as root, with default signal dispositions and umask, the file systems that the tests need, and a time
+//! limit per test.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -9,28 +9,28 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::Mode;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, umask, wait};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::progress::Progress;
-use crate::privilege::{become_root, is_root};
+use super::progress::TestProgress;
+use xtask::privilege::{become_root, is_root};
 
-/// How often the end of the binary is looked for: a daemon that it left behind may hold its output open.
+/// Poll interval for the end of the binary: a daemon that it left behind may keep its output open.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What the tests need, with the type of the file system as statfs(2) has it.
+/// File systems that the tests need, with their type in statfs(2).
 const FILE_SYSTEMS: [(&str, &str, i64); 2] =
     [("bpf", "/sys/fs/bpf", 0xcafe_4a11), ("tracefs", "/sys/kernel/tracing", 0x7472_6163)];
 
-/// Signals that a shell or `nohup` may have left ignored.
-const SIGNALS: [libc::c_int; 6] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTERM, libc::SIGCHLD];
+/// Files of tests are readable for other users, unless a test sets their mode.
+const UMASK: Mode = Mode::from_raw_mode(0o022);
 
 /// `cargo xtask run-test PROGRAM [ARGUMENT…]`
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// How long a test may take, in seconds: some wait for minutes on purpose, and the machine may be busy.
+pub(crate) struct RunnerOptions {
+    /// Seconds per test: some wait for minutes, and the machine may be busy.
     #[arg(long, default_value_t = 600)]
     limit: u64,
     /// The test binary and its arguments.
@@ -38,11 +38,8 @@ pub(crate) struct Options {
     command: Vec<OsString>,
 }
 
-/// Runs the binary to its end, or kills it when one of its tests takes too long.
-///
-/// # Errors
-/// When root cannot be had, or the binary cannot be run.
-pub(crate) fn run(Options { limit, command }: &Options) -> Result<ExitCode> {
+/// Runs the binary, and kills it when one of its tests exceeds the limit.
+pub(crate) fn run(RunnerOptions { limit, command }: &RunnerOptions) -> Result<ExitCode> {
     if !is_root()? {
         let this = std::env::current_exe().context("finding this program's own path")?;
         let limit = limit.to_string().into();
@@ -51,18 +48,21 @@ pub(crate) fn run(Options { limit, command }: &Options) -> Result<ExitCode> {
         return become_root(this.as_os_str(), &arguments.collect::<Vec<_>>());
     }
     let Some((program, arguments)) = command.split_first() else { bail!("no program given") };
-    for signal in SIGNALS {
-        // SAFETY: the default disposition is valid for each of these signals.
+    // A shell or `nohup` may have left some ignored.
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default disposition is valid for each signal. The calls for SIGKILL, SIGSTOP and those of the C library
+        // fail without effect.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    umask(UMASK);
     if let Err(error) = mount_missing() {
-        eprintln!("the tests that load kernel programs may fail: {error:#}");
+        eprintln!("tests that load kernel programs may fail: {error:#}");
     }
     let mut test = Command::new(program);
     let test = test.args(arguments).stdout(Stdio::piped());
     let mut test = test.spawn().with_context(|| format!("running {}", program.display()))?;
     let lines = lines_of(&mut test)?;
-    let mut progress = Progress::new(Duration::from_secs(*limit), Instant::now());
+    let mut progress = TestProgress::new(Duration::from_secs(*limit), Instant::now());
     match follow(&mut test, &lines, &mut progress)? {
         Some(status) => Ok(exit_code(status)),
         None => {
@@ -95,7 +95,7 @@ fn mount_missing() -> Result<()> {
     Ok(())
 }
 
-/// The binary's output, line by line; the last may lack its end.
+/// The binary's output by line; the last may be incomplete.
 fn lines_of(test: &mut Child) -> Result<Receiver<Vec<u8>>> {
     let output = test.stdout.take().context("the test binary's output was not piped")?;
     let (sender, receiver) = channel();
@@ -111,8 +111,8 @@ fn lines_of(test: &mut Child) -> Result<Receiver<Vec<u8>>> {
     Ok(receiver)
 }
 
-/// Passes the output on until the binary ends: its status, or `None` when a test takes too long.
-fn follow(test: &mut Child, lines: &Receiver<Vec<u8>>, progress: &mut Progress) -> Result<Option<ExitStatus>> {
+/// Forwards the output until the binary exits. Returns its status, or `None` when a test exceeds the limit.
+fn follow(test: &mut Child, lines: &Receiver<Vec<u8>>, progress: &mut TestProgress) -> Result<Option<ExitStatus>> {
     let mut status = None;
     loop {
         match lines.recv_timeout(POLL) {
@@ -121,7 +121,7 @@ fn follow(test: &mut Child, lines: &Receiver<Vec<u8>>, progress: &mut Progress) 
                 stdout.write_all(&line).and_then(|()| stdout.flush()).context("printing the binary's output")?;
                 progress.read(&String::from_utf8_lossy(&line), Instant::now());
             }
-            // Everything that it wrote before its end has been read.
+            // Its whole output has been read.
             Err(RecvTimeoutError::Timeout) if status.is_some() => return Ok(status),
             Err(RecvTimeoutError::Timeout) => status = test.try_wait().context("waiting for the test binary")?,
             Err(RecvTimeoutError::Disconnected) => return test.wait().map(Some).context("waiting for the test binary"),
@@ -132,15 +132,15 @@ fn follow(test: &mut Child, lines: &Receiver<Vec<u8>>, progress: &mut Progress) 
     }
 }
 
-/// Kills the binary, and everything that it started.
+/// Kills the binary and its descendants.
 fn kill(test: &mut Child) -> Result<()> {
-    // From here on its children become this process's when it dies, and theirs after them.
+    // From now on, orphaned descendants become children of this process.
     set_child_subreaper(Some(Pid::INIT)).context("becoming a subreaper")?;
     test.kill().context("killing the test binary")?;
     test.wait().context("waiting for the test binary")?;
     loop {
         for child in children()? {
-            // Not waited for yet, so its pid is its own.
+            // Not reaped yet, so its pid is valid.
             let _ = kill_process(child, Signal::KILL);
         }
         if wait(WaitOptions::empty()).is_err() {
@@ -160,12 +160,12 @@ fn children() -> Result<Vec<Pid>> {
     Ok(children.filter_map(Pid::from_raw).collect())
 }
 
-/// The exit code that a shell gives a command that ended so.
+/// The exit code that a shell would report.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     if status.code().is_none() {
-        println!("the test binary ended by {status}");
+        println!("the test binary was terminated: {status}");
     }
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

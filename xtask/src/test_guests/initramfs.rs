@@ -1,4 +1,4 @@
-//! A guest's only file system.
+//! The root file system of a guest.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::python;
-use crate::cargo::Executable;
+use xtask::cargo::BuiltBinary;
 
-/// The environment of the tests in a guest. `WATCHDOG_GUEST` also lengthens their time limits: the processors are emulated.
+/// Environment of the tests in a guest. `WATCHDOG_GUEST` also extends their time limits for emulated processors.
 pub(super) const ENVIRONMENT: &str = "\
 PATH=/bin
 HOME=/root
@@ -21,7 +21,7 @@ WATCHDOG_BIN_DIR=/guest/bin
 WATCHDOG_GUEST=1
 ";
 
-/// The users of a guest: names are looked up, and the control API tells root from others.
+/// Users of a guest: tests look up names, and the control API distinguishes root from others.
 const PASSWD: &str = "\
 root:x:0:0:root:/root:/bin/sh
 user:x:1000:1000:user:/tmp:/bin/sh
@@ -29,30 +29,36 @@ nobody:x:65534:65534:nobody:/nonexistent:/bin/false
 ";
 const GROUP: &str = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
 
-/// Where Debian and others put a busybox that needs no library.
+/// Paths of a static busybox, on Debian and others.
 const BUSYBOX: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/usr/bin/busybox.static", "/bin/busybox.static"];
 
-/// What a guest has besides busybox and Python.
+/// Content of a guest besides busybox and Python.
 pub(crate) struct Contents<'a> {
-    /// Programs, among them `guest-init`.
-    pub(crate) programs: &'a [Executable],
-    /// What plans name: a name in `/guest/tests`, and the file.
+    /// Include `guest-init`.
+    pub(crate) programs: &'a [BuiltBinary],
+    /// Name in `/guest/tests`, and the file.
     pub(crate) tests: Vec<(&'a str, &'a Path)>,
-    /// Plans: a name in `/guest`, and the text.
+    /// Name in `/guest`, and the text.
     pub(crate) plans: Vec<(String, String)>,
-    /// Further files: the path in the guest without its first slash, and the file.
-    pub(crate) files: Vec<(&'a str, PathBuf)>,
+    /// Path in the guest without the first slash, and the file.
+    pub(crate) files: Vec<(String, PathBuf)>,
+    /// A guest of another architecture has this busybox, and no Python.
+    pub(crate) foreign_busybox: Option<PathBuf>,
 }
 
-/// Lays the root file system out in `root`, and packs it into `image`.
+/// Creates the root file system in `root`, and packs it into `image`.
 ///
 /// # Errors
 /// When busybox, cpio or a program is missing, or a file cannot be written.
 pub(crate) fn write(contents: &Contents<'_>, root: &Path, image: &Path) -> Result<()> {
-    lay_out(root, &[])?;
-    python::copy(root)?;
-
-    let Contents { programs, tests, plans, files } = contents;
+    let Contents { programs, tests, plans, files, foreign_busybox } = contents;
+    match foreign_busybox {
+        None => {
+            lay_out(root, &[], &busybox()?)?;
+            python::copy(root)?;
+        }
+        Some(busybox) => lay_out(root, &[], busybox)?,
+    }
     for (name, file) in files {
         let path = root.join(name);
         let directory = path.parent().unwrap_or(root);
@@ -77,8 +83,8 @@ pub(crate) fn write(contents: &Contents<'_>, root: &Path, image: &Path) -> Resul
     pack(root, image)
 }
 
-/// What every guest's root has: the directories of a machine and those besides, busybox, and its users.
-pub(super) fn lay_out(root: &Path, besides: &[&str]) -> Result<()> {
+/// Creates the base of every guest: directories, `besides` among them, busybox and users.
+pub(super) fn lay_out(root: &Path, besides: &[&str], busybox: &Path) -> Result<()> {
     if root.exists() {
         std::fs::remove_dir_all(root).with_context(|| format!("removing {}", root.display()))?;
     }
@@ -92,9 +98,6 @@ pub(super) fn lay_out(root: &Path, besides: &[&str]) -> Result<()> {
     for (link, target) in [("sbin", "bin"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")] {
         symlink(target, root.join(link)).with_context(|| format!("linking {link} in {}", root.display()))?;
     }
-    let Some(busybox) = BUSYBOX.iter().map(Path::new).find(|path| path.exists()) else {
-        bail!("no busybox: on Debian, apt-get install busybox-static");
-    };
     copy(busybox, &root.join("bin/busybox"))?;
     for (name, text) in [("etc/passwd", PASSWD), ("etc/group", GROUP)] {
         std::fs::write(root.join(name), text).with_context(|| format!("writing {name} in {}", root.display()))?;
@@ -102,13 +105,19 @@ pub(super) fn lay_out(root: &Path, besides: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file that may be executed: a link would be packed as a link.
+/// The static busybox of this machine.
+pub(super) fn busybox() -> Result<PathBuf> {
+    let found = BUSYBOX.iter().map(PathBuf::from).find(|path| path.exists());
+    found.context("no busybox: on Debian, apt-get install busybox-static")
+}
+
+/// Copies a file instead of linking it: a link would be packed as a link.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(())
 }
 
-/// Packs the tree as the kernel wants it. Uncompressed: an emulated processor unpacks slower than it reads.
+/// Packs the tree as an initramfs. Uncompressed: an emulated processor reads faster than it decompresses.
 pub(super) fn pack(root: &Path, image: &Path) -> Result<()> {
     let file = File::create(image).with_context(|| format!("creating {}", image.display()))?;
     let mut find =

@@ -1,4 +1,4 @@
-//! Python for the guests: tests write in it what a shell cannot do, such as threads and an argv that is overwritten.
+//! Python for the guests: tests use it for what a shell cannot do, such as threads and overwritten arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,17 +7,17 @@ use anyhow::{Context, Result};
 
 use crate::output::output;
 
-/// Where the tests look for it, on this machine as in a guest.
+/// The path that the tests use, on the host and in a guest.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Parts of the standard library that are large and that no test imports.
+/// Large parts of the standard library that no test imports.
 const LEFT_OUT: &[&str] =
     &["ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "turtledemo"];
 
 /// Copies this machine's Python, the libraries that it is linked to, and its standard library to the guest's root.
 ///
 /// # Errors
-/// When there is none, or a file cannot be copied.
+/// When Python is missing, or a file cannot be copied.
 pub(crate) fn copy(root: &Path) -> Result<()> {
     let script = "import sysconfig; print(sysconfig.get_path('stdlib'))";
     let library =

@@ -1,264 +1,348 @@
-//! Which tests run in a guest, and how they are built.
+//! Builds the tests that run in each guest, and selects them by the tables of `guest_tests`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 
 use super::debian::Kernel;
 use super::guest::{Boot, Guest};
+use super::guest_tests::Tests::{self, All, Named};
+use super::guest_tests::{
+    INTEGRATION_TESTS, LIBRARY_TESTS, LSM_TESTS, OLD_KERNEL_BINARY, ONE_KERNEL, PACKAGE_BINARY, Row, SYSTEMD_BINARY,
+};
 use super::initramfs::Contents;
-use crate::cargo::{Executable, Kind, cargo, executables};
+use crate::dist::Architecture;
 use crate::output::output;
+use xtask::cargo::{BuiltBinary, Kind, cargo, executables};
 
-/// Integration tests that do not run in guests, and why. An emulated processor would run most of them for minutes.
-const NOT_IN_GUESTS: &[(&[&str], &str)] = &[
-    (&["real_programs", "heap", "agents"], "they need node, npm or a network"),
-    (
-        &["watchdogctl", "launch", "packaging", "recordings"],
-        "they start no daemon, and load no program into the kernel",
-    ),
-    (
-        &["contract", "daemon", "floods", "history", "hostile_clients", "recording", "users"],
-        "they are about sockets, files and HTTP",
-    ),
-    (
-        &["kept", "leaks", "many", "act_spares"],
-        "they are about verdicts of the engine, which takes the same input from every kernel",
-    ),
-    (&["stage"], "it tests the harness"),
-];
+/// Which kernels run the tests of [`Row::one_kernel`].
+#[derive(Clone, Copy)]
+pub(crate) enum GuestScope {
+    /// [`ONE_KERNEL`].
+    Usual,
+    /// All.
+    ReleaseCheck,
+}
 
-/// Integration tests that run on one kernel only: what they do to processes and cgroups has been the same since 5.10, and no
-/// program in the kernel takes part.
-const ON_ONE_KERNEL: &[&str] = &["act", "act_written_down", "reap", "small_machine", "throttle"];
+/// The packages whose programs and tests go into the guests.
+const PACKAGES: &[&str] = &["watchdogd", "watchdogctl", "watchdog-host", "watchdog-kernel", "watchdog-tests"];
 
-/// The kernel that [`ON_ONE_KERNEL`] is about, and the guests without LSM programs and with systemd.
-pub(crate) const ONE_KERNEL: Kernel = Kernel::V6_12;
+/// Not in the guest for arm64.
+const NEEDS_PYTHON: &str = "kernel_live";
 
-/// Of the library's unit tests, those that talk to the kernel: what their names contain, any of it. The others test the same
-/// thing on every kernel.
-const LIBRARY_FILTER: &[&str] = &["kernel::", "host::cgroup"];
-
-/// The tests for which it makes a difference whether the kernel calls LSM programs: of one binary those whose names contain
-/// this,
-const LSM_TESTS: (&str, &str) = ("kernel_live", "gate");
-/// and all of this one, from end to end.
-const LSM_BINARY: &str = "gate";
-
-/// The tests of the installed daemon, as systemd runs it: they have a guest of their own.
-const SYSTEMD_BINARY: &str = "systemd_unit";
-
-/// How long one test binary may take in a guest, in seconds.
+/// Seconds per test binary in a guest.
 pub(super) const TIMEOUT_SECONDS: u64 = 1_200;
 
-/// What goes into the guests.
 pub(crate) struct Suite {
-    /// The test binaries, in the order in which they run.
-    pub(crate) tests: Vec<Test>,
-    /// The programs that the tests start, and `guest-init`.
-    pub(crate) programs: Vec<Executable>,
+    /// In the order in which they run.
+    pub(crate) tests: Vec<GuestTest>,
+    /// Include `guest-init`.
+    pub(crate) programs: Vec<BuiltBinary>,
 }
 
-/// A test binary.
-pub(crate) struct Test {
-    /// Its name in the guest.
+/// A test binary, with its arguments in each kind of guest; `None` where it does not run.
+pub(crate) struct GuestTest {
+    /// In the guest.
     pub(crate) name: String,
-    /// The binary.
-    pub(crate) executable: Executable,
-    /// What it is called with.
-    pub(crate) arguments: Vec<String>,
-    /// It runs on [`ONE_KERNEL`] only.
-    one_kernel: bool,
+    pub(crate) executable: BuiltBinary,
+    every_kernel: Option<Vec<String>>,
+    pub(super) one_kernel: Option<Vec<String>>,
+    without_lsm: Option<Vec<String>>,
 }
 
-impl Test {
-    /// Its line of the plan of this guest, if it is part of it.
+impl GuestTest {
+    /// The line of this binary in the plan of a guest.
     pub(crate) fn plan(&self, kernel: Kernel, boot: Boot) -> Option<String> {
-        let Self { name, executable, arguments, one_kernel } = self;
-        let elsewhere = kernel != ONE_KERNEL && (*one_kernel || boot != Boot::WithLsm);
-        if elsewhere || (executable.name == SYSTEMD_BINARY) != (boot == Boot::Systemd) {
+        if (self.executable.name == OLD_KERNEL_BINARY) != (kernel == Kernel::V5_10) {
             return None;
         }
-        let arguments = match boot {
-            Boot::WithLsm | Boot::Systemd => arguments.join(" "),
-            Boot::WithoutLsm if executable.name == LSM_BINARY => arguments.join(" "),
-            Boot::WithoutLsm if executable.name == LSM_TESTS.0 => match &arguments[..] {
-                [] => LSM_TESTS.1.to_owned(),
-                [exact, names @ ..] => {
-                    let names: Vec<&str> =
-                        names.iter().map(String::as_str).filter(|name| name.contains(LSM_TESTS.1)).collect();
-                    (!names.is_empty()).then(|| format!("{exact} {}", names.join(" ")))?
-                }
-            },
-            Boot::WithoutLsm => return None,
+        let own_guest = match self.executable.name.as_str() {
+            SYSTEMD_BINARY => Some(Boot::Systemd),
+            PACKAGE_BINARY => Some(Boot::Package),
+            _ => None,
         };
-        Some(format!("{name} {TIMEOUT_SECONDS} {arguments}\n"))
+        let arguments = match boot {
+            Boot::WithLsm if own_guest.is_some() => return None,
+            Boot::WithLsm if kernel == ONE_KERNEL => &self.one_kernel,
+            Boot::WithLsm => &self.every_kernel,
+            Boot::WithoutLsm if kernel == ONE_KERNEL => &self.without_lsm,
+            Boot::Systemd | Boot::Package if kernel == ONE_KERNEL && own_guest == Some(boot) => &self.one_kernel,
+            Boot::WithoutLsm | Boot::Systemd | Boot::Package => return None,
+        };
+        arguments.as_ref().map(|arguments| format!("{} {TIMEOUT_SECONDS} {}\n", self.name, arguments.join(" ")))
     }
 }
 
 impl Suite {
-    /// Whether this guest has anything to run.
+    /// Whether this guest has tests.
     pub(crate) fn is_for(&self, kernel: Kernel, boot: Boot) -> bool {
         self.tests.iter().any(|test| test.plan(kernel, boot).is_some())
     }
 
-    /// What of it goes into these guests, which have no systemd.
-    pub(crate) fn contents(&self, guests: &[(Kernel, Boot)]) -> Contents<'_> {
+    /// The content of these guests, which have no systemd.
+    pub(crate) fn contents(&self, guests: &[(Kernel, Boot)], foreign_busybox: Option<PathBuf>) -> Contents<'_> {
         let Self { tests, programs } = self;
         let plan = |(kernel, boot)| tests.iter().filter_map(|test| test.plan(kernel, boot)).collect::<String>();
         let plans = guests.iter().map(|&(kernel, boot)| (plan_of(kernel, boot), plan((kernel, boot)))).collect();
         let planned =
             tests.iter().filter(|test| guests.iter().any(|(kernel, boot)| test.plan(*kernel, *boot).is_some()));
         let tests = planned.map(|test| (test.name.as_str(), test.executable.path.as_path())).collect();
-        Contents { programs, tests, plans, files: Vec::new() }
+        Contents { programs, tests, plans, files: Vec::new(), foreign_busybox }
     }
 }
 
-/// What a guest runs: the name of a plan, which is a file in its `/guest`, or a target of systemd.
+/// The name of a plan in the guest's `/guest`, or a target of systemd.
 pub(crate) fn plan_of(kernel: Kernel, boot: Boot) -> String {
     match boot {
         Boot::WithLsm | Boot::WithoutLsm => format!("plan-{}", Guest::name_of(kernel, boot)),
-        Boot::Systemd => "multi-user.target".to_owned(),
+        Boot::Systemd | Boot::Package => "multi-user.target".to_owned(),
     }
 }
 
-/// Has cargo build statically: a guest has no library of ours.
-fn cargo_static(target: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
+/// Builds statically: a guest has no libraries.
+fn cargo_static(target: &Path, architecture: Architecture, arguments: &[&str]) -> Result<Vec<BuiltBinary>> {
     let mut command = cargo();
-    command.args(arguments).args(["--profile", "guest", "--target", "x86_64-unknown-linux-gnu"]);
-    command.args(["--package", "watchdog", "--package", "watchdog-tests"]).arg("--target-dir").arg(target);
-    // A target of its own name keeps these flags away from build scripts and procedural macros.
-    executables(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
+    command.args(arguments).args(["--profile", "guest"]);
+    // The tests list the programs of this machine's architecture, for which it has a C library.
+    architecture.configure(
+        &mut command,
+        match architecture {
+            Architecture::Amd64 => "x86_64-unknown-linux-gnu",
+            Architecture::Arm64 => architecture.musl_target(),
+        },
+    )?;
+    command.args(PACKAGES.iter().flat_map(|package| ["--package", package])).arg("--target-dir").arg(target);
+    executables(&mut command)
 }
 
-/// Builds the programs alone.
-///
-/// # Errors
-/// When cargo fails.
-pub(crate) fn programs(target: &Path) -> Result<Vec<Executable>> {
-    let built = cargo_static(target, &["build", "--bins"])?;
+/// Builds the programs. With a test, so that their dependencies have the same features as in [`build`] and are compiled once.
+pub(crate) fn programs(target: &Path) -> Result<Vec<BuiltBinary>> {
+    let built = cargo_static(target, Architecture::Amd64, &["build", "--bins", "--test", SYSTEMD_BINARY])?;
     Ok(built.into_iter().filter(|it| it.kind == Kind::Program).collect())
 }
 
-/// Builds programs, and the tests that these boots run.
-///
-/// # Errors
-/// When cargo fails.
-pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>) -> Result<Suite> {
-    let tests: &[&str] = if boots == [Boot::Systemd] { &["--test", SYSTEMD_BINARY] } else { &["--tests"] };
-    // Together: tests enable other features of the dependencies, and a build of the programs alone would compile all twice.
-    let built = cargo_static(target, &[&["build", "--bins"], tests].concat())?;
+/// Builds the programs, and the tests of these boots.
+pub(crate) fn build(target: &Path, boots: &[Boot], filter: Option<&str>, scope: GuestScope) -> Result<Suite> {
+    let (rows, has_library_tests) = match boots {
+        [Boot::Systemd] => (vec![SYSTEMD_BINARY], false),
+        [Boot::Package] => (vec![PACKAGE_BINARY], false),
+        _ => (INTEGRATION_TESTS.iter().map(|row| row.binary).collect(), true),
+    };
+    // Together: tests enable other features of dependencies, so separate builds would compile them twice.
+    let arguments: Vec<&str> =
+        ["build", "--bins"].into_iter().chain(rows.iter().flat_map(|name| ["--test", name])).collect();
+    let mut built = cargo_static(target, Architecture::Amd64, &arguments)?;
+    if has_library_tests {
+        built.extend(cargo_static(target, Architecture::Amd64, &["test", "--no-run", "--lib"])?);
+    }
     let (programs, built): (Vec<_>, Vec<_>) = built.into_iter().partition(|it| it.kind == Kind::Program);
     let mut tests = Vec::new();
     for executable in built {
-        tests.extend(select(executable, filter, list)?);
+        check_names(&executable)?;
+        tests.extend(select(executable, filter, scope, list)?);
     }
     tests.sort_by(|one, other| one.name.cmp(&other.name));
-    ensure!(!tests.is_empty(), "the guests run no test with this name");
+    ensure!(!tests.is_empty(), "no test of the guests matches");
     Ok(Suite { tests, programs })
 }
 
-/// The names of a binary's tests that any of these filters lets through. A static binary runs here as in the guest.
-fn list(binary: &Path, filters: &[&str]) -> Result<Vec<String>> {
-    let text = output(Command::new(binary).args(["--list", "--format", "terse"]).args(filters))?;
+/// The integration tests of every kernel that need no Python, for arm64. This machine cannot run them, so a filter goes to
+/// them as it is.
+pub(crate) fn build_arm64(target: &Path, filter: Option<&str>) -> Result<Suite> {
+    let rows = INTEGRATION_TESTS.iter().filter(|row| row.every_kernel.is_some());
+    let names: Vec<&str> =
+        rows.map(|row| row.binary).filter(|name| ![NEEDS_PYTHON, OLD_KERNEL_BINARY].contains(name)).collect();
+    let arguments: Vec<&str> = names.iter().flat_map(|name| ["--test", name]).collect();
+    let built = cargo_static(target, Architecture::Arm64, &[&["build", "--bins"], &arguments[..]].concat())?;
+    let (programs, built): (Vec<_>, Vec<_>) = built.into_iter().partition(|it| it.kind == Kind::Program);
+    let mut tests = Vec::new();
+    for executable in built {
+        let Some(mut test) = select(executable, None, GuestScope::Usual, list)? else { continue };
+        if let Some(filter) = filter {
+            test.every_kernel = Some(vec![filter.to_owned()]);
+        }
+        tests.push(test);
+    }
+    Ok(Suite { tests, programs })
+}
+
+/// Fails when a test of [`INTEGRATION_TESTS`] does not exist: it would silently not run.
+fn check_names(executable: &BuiltBinary) -> Result<()> {
+    let Some(row) = INTEGRATION_TESTS.iter().find(|row| executable.name == row.binary) else { return Ok(()) };
+    for tests in [row.every_kernel, row.one_kernel].into_iter().flatten() {
+        let Named(names) = tests else { continue };
+        let existing = list(&executable.path)?;
+        for name in names {
+            ensure!(existing.iter().any(|test| test.contains(name)), "{} has no test {name}: {}", row.binary, row.why);
+        }
+    }
+    Ok(())
+}
+
+/// The names of a binary's tests. A static binary runs on this host too.
+fn list(binary: &Path) -> Result<Vec<String>> {
+    let text = output(Command::new(binary).args(["--list", "--format", "terse"]))?;
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Whether, and with what, a binary runs in the guests. A filter narrows what runs there: it adds nothing.
+/// The tests of a binary that run in guests; `None` without any. With a filter, all of its tests that match run on every
+/// kernel.
 fn select(
-    executable: Executable,
+    executable: BuiltBinary,
     filter: Option<&str>,
-    list: impl Fn(&Path, &[&str]) -> Result<Vec<String>>,
-) -> Result<Option<Test>> {
-    let of_guests = |name: &str| !NOT_IN_GUESTS.iter().any(|(names, _)| names.contains(&name));
-    let filters = match executable.kind {
-        Kind::LibraryTests if executable.package == "watchdog" => LIBRARY_FILTER,
-        Kind::IntegrationTests if of_guests(&executable.name) => &[],
-        Kind::LibraryTests | Kind::IntegrationTests | Kind::Program | Kind::ProgramTests => return Ok(None),
+    scope: GuestScope,
+    list: impl Fn(&Path) -> Result<Vec<String>>,
+) -> Result<Option<GuestTest>> {
+    let (every_kernel, one_kernel) = match executable.kind {
+        Kind::LibraryTests => match LIBRARY_TESTS.iter().find(|(package, _)| executable.package() == *package) {
+            Some((_, tests)) => (Some(*tests), None),
+            None => return Ok(None),
+        },
+        Kind::IntegrationTests => match INTEGRATION_TESTS.iter().find(|row| executable.name == row.binary) {
+            Some(Row { every_kernel, one_kernel, binary: _, why: _ }) => (*every_kernel, *one_kernel),
+            None => return Ok(None),
+        },
+        Kind::Program | Kind::ProgramTests => return Ok(None),
     };
-    let arguments: Vec<String> = match filter {
-        None => filters.iter().map(|&filter| filter.to_owned()).collect(),
-        Some(filter) => {
-            let mut names = list(&executable.path, filters)?;
-            names.retain(|name| name.contains(filter));
-            if names.is_empty() {
-                return Ok(None);
-            }
-            std::iter::once("--exact".to_owned()).chain(names).collect()
+    let lsm = LSM_TESTS.iter().find(|(binary, _)| executable.name == *binary).map(|(_, names)| *names);
+    let name = format!("{}-{}", executable.package(), executable.name);
+    let Some(filter) = filter else {
+        let arguments = |tests: Tests| match tests {
+            All => Vec::new(),
+            Named(names) => names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let one_kernel = match (every_kernel, one_kernel, scope) {
+            (Some(All), _, _) | (_, Some(All), _) | (None, None, GuestScope::ReleaseCheck) => Some(Vec::new()),
+            (every, one, _) => every.into_iter().chain(one).map(arguments).reduce(|all, more| [all, more].concat()),
+        };
+        let without_lsm = lsm.map(|names| arguments(Named(names)));
+        if one_kernel.is_none() {
+            return Ok(None);
         }
+        return Ok(Some(GuestTest {
+            name,
+            executable,
+            every_kernel: match scope {
+                GuestScope::Usual => every_kernel.map(arguments),
+                GuestScope::ReleaseCheck => one_kernel.clone(),
+            },
+            one_kernel,
+            without_lsm,
+        }));
     };
-    let one_kernel = filter.is_none() && ON_ONE_KERNEL.contains(&executable.name.as_str());
-    Ok(Some(Test { name: format!("{}-{}", executable.package, executable.name), executable, arguments, one_kernel }))
+    let mut names = list(&executable.path)?;
+    names.retain(|name| name.contains(filter));
+    let exactly = |names: Vec<String>| {
+        (!names.is_empty()).then(|| std::iter::once("--exact".to_owned()).chain(names).collect::<Vec<_>>())
+    };
+    let without_lsm = lsm.and_then(|lsm| {
+        exactly(names.iter().filter(|name| lsm.iter().any(|part| name.contains(part))).cloned().collect())
+    });
+    let Some(matching) = exactly(names) else { return Ok(None) };
+    Ok(Some(GuestTest {
+        name,
+        executable,
+        every_kernel: Some(matching.clone()),
+        one_kernel: Some(matching),
+        without_lsm,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
-    /// Stands in for the binary.
-    fn listed(_: &Path, filters: &[&str]) -> Result<Vec<String>> {
-        let names = ["engine::gate::a", "gate::a_fork", "kernel::decode::gate", "lineage::b"];
-        let passes = |name: &&str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
-        Ok(names.into_iter().filter(passes).map(str::to_owned).collect())
+    /// Replaces the binary.
+    fn listed(_: &Path) -> Result<Vec<String>> {
+        Ok(["gate::a_fork", "decode::gate", "lineage::b"].map(str::to_owned).to_vec())
     }
 
-    fn plan_of_kind(kind: Kind, name: &str, filter: Option<&str>, kernel: Kernel, boot: Boot) -> Option<String> {
-        let executable =
-            Executable { package: "watchdog".to_owned(), name: name.to_owned(), kind, path: PathBuf::new() };
-        select(executable, filter, listed).unwrap().and_then(|test| test.plan(kernel, boot))
+    fn plan_in(
+        package: &str,
+        kind: Kind,
+        name: &str,
+        filter: Option<&str>,
+        (kernel, boot): (Kernel, Boot),
+    ) -> Option<String> {
+        let executable = BuiltBinary { directory: package.into(), name: name.to_owned(), kind, path: PathBuf::new() };
+        select(executable, filter, GuestScope::Usual, listed).unwrap().and_then(|test| test.plan(kernel, boot))
     }
 
-    fn plan(name: &str, filter: Option<&str>, boot: Boot) -> Option<String> {
-        plan_of_kind(Kind::IntegrationTests, name, filter, ONE_KERNEL, boot)
-    }
-
-    #[test]
-    fn a_guest_with_lsm_programs_runs_everything_and_one_without_what_tells_the_difference() {
-        assert_eq!(plan("kernel_live", None, Boot::WithLsm).as_deref(), Some("watchdog-kernel_live 1200 \n"));
-        assert_eq!(plan("kernel_live", None, Boot::WithoutLsm).as_deref(), Some("watchdog-kernel_live 1200 gate\n"));
-        assert_eq!(plan("other", None, Boot::WithLsm).as_deref(), Some("watchdog-other 1200 \n"));
-        assert_eq!(plan("other", None, Boot::WithoutLsm), None);
-        assert_eq!(plan("gate", None, Boot::WithoutLsm).as_deref(), Some("watchdog-gate 1200 \n"));
+    fn plan(name: &str, filter: Option<&str>, kernel: Kernel, boot: Boot) -> Option<String> {
+        plan_in("watchdog-kernel", Kind::IntegrationTests, name, filter, (kernel, boot))
     }
 
     #[test]
-    fn the_installed_daemon_has_a_guest_to_itself() {
-        assert_eq!(plan(SYSTEMD_BINARY, None, Boot::Systemd).as_deref(), Some("watchdog-systemd_unit 1200 \n"));
+    fn guest_without_lsm_runs_lsm_tests() {
+        let plan = |name, boot| plan(name, None, ONE_KERNEL, boot);
+        assert_eq!(plan("kernel_live", Boot::WithLsm).as_deref(), Some("watchdog-kernel-kernel_live 1200 \n"));
+        assert_eq!(plan("kernel_live", Boot::WithoutLsm).as_deref(), Some("watchdog-kernel-kernel_live 1200 gate\n"));
+        assert_eq!(plan("losses", Boot::WithoutLsm), None);
+        assert!(plan("gate", Boot::WithoutLsm).unwrap().contains("denied_"));
+    }
+
+    #[test]
+    fn installed_daemon_has_own_guest() {
+        let plan = |name, boot| plan(name, None, ONE_KERNEL, boot);
+        assert_eq!(plan(SYSTEMD_BINARY, Boot::Systemd).as_deref(), Some("watchdog-kernel-systemd_unit 1200 \n"));
         for boot in [Boot::WithLsm, Boot::WithoutLsm] {
-            assert_eq!(plan(SYSTEMD_BINARY, None, boot), None);
+            assert_eq!(plan(SYSTEMD_BINARY, boot), None);
         }
-        assert_eq!(plan("other", None, Boot::Systemd), None);
+        assert_eq!(plan("kernel_live", Boot::Systemd), None);
     }
 
     #[test]
-    fn other_kernels_run_what_depends_on_them() {
-        let on_sid = |name, filter, boot| plan_of_kind(Kind::IntegrationTests, name, filter, Kernel::Sid, boot);
-        assert!(on_sid("kernel_live", None, Boot::WithLsm).is_some());
+    fn other_kernels_run_kernel_tests() {
+        let on_sid = |name, filter, boot| plan(name, filter, Kernel::Sid, boot);
+        assert_eq!(
+            on_sid("memory", None, Boot::WithLsm).as_deref(),
+            Some("watchdog-kernel-memory 1200 exit_event_has_peak tree_shows_burst_and_peak\n")
+        );
+        assert!(on_sid("losses", None, Boot::WithLsm).is_none());
         assert!(on_sid("kernel_live", None, Boot::WithoutLsm).is_none());
         assert!(on_sid(SYSTEMD_BINARY, None, Boot::Systemd).is_none());
-        assert!(on_sid("reap", None, Boot::WithLsm).is_none());
-        assert!(on_sid("reap", Some("lineage"), Boot::WithLsm).is_some(), "it was asked for");
+        assert!(on_sid("throttle", None, Boot::WithLsm).is_none());
+        assert!(on_sid("throttle", Some("lineage"), Boot::WithLsm).is_some(), "explicitly requested");
+        assert!(on_sid("contract", None, Boot::WithLsm).is_none());
     }
 
     #[test]
-    fn of_the_library_what_talks_to_the_kernel_is_tested() {
-        let library = |filter| plan_of_kind(Kind::LibraryTests, "watchdog", filter, ONE_KERNEL, Boot::WithLsm);
-        assert_eq!(library(None).as_deref(), Some("watchdog-watchdog 1200 kernel:: host::cgroup\n"));
-        let narrow = "watchdog-watchdog 1200 --exact kernel::decode::gate\n";
-        assert_eq!(library(Some("gate")).as_deref(), Some(narrow), "and of the engine nothing");
-        assert_eq!(library(Some("engine")), None);
+    fn release_check_runs_each_test() {
+        let plan = |name: &str, scope| {
+            let kind = Kind::IntegrationTests;
+            let executable = BuiltBinary { directory: "tests".into(), name: name.into(), kind, path: PathBuf::new() };
+            let test = select(executable, None, scope, listed).unwrap();
+            test.and_then(|test| test.plan(Kernel::Sid, Boot::WithLsm))
+        };
+        assert_eq!(plan("model", GuestScope::Usual), None);
+        assert_eq!(plan("model", GuestScope::ReleaseCheck).as_deref(), Some("tests-model 1200 \n"));
+        assert_eq!(plan("throttle", GuestScope::Usual), None);
+        assert_eq!(plan("throttle", GuestScope::ReleaseCheck).as_deref(), Some("tests-throttle 1200 \n"));
     }
 
     #[test]
-    fn a_filter_holds_in_both_and_a_guest_that_has_nothing_to_run_is_not_booted() {
-        let narrow = Some("watchdog-kernel_live 1200 --exact gate::a_fork\n");
+    fn library_tests_that_call_kernel_run() {
+        let library =
+            |package, filter| plan_in(package, Kind::LibraryTests, "library", filter, (ONE_KERNEL, Boot::WithLsm));
+        assert_eq!(
+            library("watchdog-host", None).as_deref(),
+            Some("watchdog-host-library 1200 cgroup page_out pidfd\n")
+        );
+        assert_eq!(library("watchdog-kernel", None).as_deref(), Some("watchdog-kernel-library 1200 \n"));
+        let narrow = "watchdog-kernel-library 1200 --exact decode::gate\n";
+        assert_eq!(library("watchdog-kernel", Some("decode")).as_deref(), Some(narrow));
+        assert_eq!(library("watchdog-engine", None), None);
+    }
+
+    #[test]
+    fn filter_skips_guests_without_tests() {
+        let plan = |name, filter, boot| plan(name, Some(filter), ONE_KERNEL, boot);
+        let narrow = Some("watchdog-kernel-kernel_live 1200 --exact gate::a_fork\n");
         for boot in [Boot::WithLsm, Boot::WithoutLsm] {
-            assert_eq!(plan("kernel_live", Some("gate::a_fork"), boot).as_deref(), narrow);
+            assert_eq!(plan("kernel_live", "gate::a_fork", boot).as_deref(), narrow);
         }
-        assert_eq!(plan("kernel_live", Some("lineage"), Boot::WithoutLsm), None);
-        assert_eq!(plan("other", Some("nothing"), Boot::WithLsm), None);
+        assert_eq!(plan("kernel_live", "lineage", Boot::WithoutLsm), None);
+        assert_eq!(plan("losses", "nothing", Boot::WithLsm), None);
     }
 }

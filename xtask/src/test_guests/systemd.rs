@@ -1,28 +1,27 @@
-//! The guest whose PID 1 is systemd: the daemon runs as its unit has it, sandbox and all, and a test stands beside it.
+//! The guest with systemd as PID 1: the daemon runs in its unit with the sandbox, beside a test.
 //!
-//! Debian's systemd, the libraries that it is linked to, and of its units those that bring a machine up. The verdict comes
-//! from the unit that runs the test, in the words of `guest-init`.
+//! It has Debian's systemd with its libraries, and the units that boot a machine. The verdict comes from the unit of the
+//! test, in the format of `guest-init`.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::guest::Boot;
-use super::initramfs;
-use super::suite::{ONE_KERNEL, Suite, TIMEOUT_SECONDS, Test};
-use crate::cargo::workspace;
-use crate::output::output;
+use super::guest_tests::ONE_KERNEL;
+use super::suite::{GuestTest, Suite, TIMEOUT_SECONDS};
+use super::{dpkg, initramfs, packages};
+use xtask::cargo::{BuiltBinary, workspace};
 
-/// Where Debian's libraries are, in a package and in the guest.
+/// Library directory, in a package and in the guest.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 
-/// What runs of systemd. Since version 255 a program of its own brings services into their sandboxes.
+/// Programs of systemd. Since version 255 a separate program sets up the sandboxes.
 const PROGRAMS: &[&str] = &["lib/systemd/systemd", "lib/systemd/systemd-journald", "bin/systemctl", "bin/journalctl"];
 const PROGRAMS_OF_LATER_VERSIONS: &[&str] = &["lib/systemd/systemd-executor"];
 
-/// The units that a service is started after, and the journal.
+/// Units that precede a service, and the journal.
 const UNITS: &[&str] = &[
     "basic.target",
     "local-fs.target",
@@ -41,34 +40,41 @@ const UNITS: &[&str] = &[
     "umount.target",
 ];
 
-/// Which unit is wanted by which, besides what units say themselves.
+/// Wants= links that the units themselves lack.
 const WANTED: &[(&str, &str)] = &[
     ("sysinit.target", "sys-kernel-tracing.mount"),
     ("sysinit.target", "systemd-journald.service"),
     ("sockets.target", "systemd-journald-audit.socket"),
     ("sockets.target", "systemd-journald-dev-log.socket"),
     ("sockets.target", "systemd-journald.socket"),
-    ("multi-user.target", DAEMON),
     ("multi-user.target", TEST),
 ];
 
-/// The unit under test, as it is shipped, and the one that tests it.
+const UNIT_DIRECTORY: &str = "usr/lib/systemd/system";
+
+const PROGRAMS_OF_PACKAGE: [&str; 2] = ["watchdogd", "watchdogctl"];
+
+/// The shipped unit, and the unit that tests it.
 const DAEMON: &str = "watchdogd.service";
 const TEST: &str = "guest-test.service";
 
-/// The applets of busybox that the test, the units and systemd call.
+/// Applets of busybox that the test, the units and systemd run.
 const APPLETS: &[&str] = &["cat", "kill", "mount", "sh", "sleep", "umount", "uname"];
 
-/// Lays the guest's root out in `root`, and packs it into `image`. Packages come from the cache in `work`, or the archive.
+/// Creates the guest's root in `root`, and packs it into `image`. Packages come from the cache in `work` or the archive.
 ///
 /// # Errors
-/// When a package cannot be fetched, or lacks what is expected in it, or a file cannot be written.
-pub(crate) fn write(suite: &Suite, work: &Path, root: &Path, image: &Path) -> Result<()> {
-    let Some(test) = suite.tests.iter().find(|test| test.plan(ONE_KERNEL, Boot::Systemd).is_some()) else {
-        bail!("there is no test for this guest");
+/// When a package cannot be fetched or lacks a file, or a file cannot be written.
+pub(crate) fn write(suite: &Suite, boot: Boot, work: &Path, root: &Path, image: &Path) -> Result<()> {
+    let Some(test) = suite.tests.iter().find(|test| test.plan(ONE_KERNEL, boot).is_some()) else {
+        bail!("no test for this guest");
     };
-    let packages = packages(work)?;
-    initramfs::lay_out(root, &["home", "usr/lib", "usr/lib64", "usr/lib/systemd/system", "var/lib", "var/tmp"])?;
+    let packages = packages::unpacked(work, "systemd", &["systemd"])?;
+    initramfs::lay_out(
+        root,
+        &["home", "usr/lib", "usr/lib64", "usr/lib/systemd/system", "var/lib", "var/tmp"],
+        &initramfs::busybox()?,
+    )?;
     for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("init", "usr/lib/systemd/systemd")] {
         link_to(target, &root.join(link))?;
     }
@@ -83,9 +89,17 @@ pub(crate) fn write(suite: &Suite, work: &Path, root: &Path, image: &Path) -> Re
         take(&packages, program, root)?;
     }
     units(&packages, root, test)?;
+    if boot == Boot::Package {
+        dpkg::add(work, root)?;
+    } else {
+        daemon(root)?;
+    }
 
     initramfs::copy(&test.executable.path, &root.join("guest/tests").join(&test.name))?;
-    for program in &suite.programs {
+    // A package brings its own.
+    let comes_packaged =
+        |program: &&BuiltBinary| boot == Boot::Package && PROGRAMS_OF_PACKAGE.contains(&&*program.name);
+    for program in suite.programs.iter().filter(|program| !comes_packaged(program)) {
         initramfs::copy(&program.path, &root.join("usr/bin").join(&program.name))?;
     }
     let environment = initramfs::ENVIRONMENT.replace("/guest/bin", "/usr/bin") + "WATCHDOG_SYSTEMD=1\n";
@@ -105,12 +119,11 @@ pub(crate) fn write(suite: &Suite, work: &Path, root: &Path, image: &Path) -> Re
     initramfs::pack(root, image)
 }
 
-/// The unit that runs the test: its end is the guest's.
-fn test_unit(Test { name, arguments, .. }: &Test) -> String {
-    let arguments = arguments.join(" ");
+/// The unit that runs the test; the guest powers off when it ends.
+fn test_unit(GuestTest { name, one_kernel, .. }: &GuestTest) -> String {
+    let arguments = one_kernel.as_deref().unwrap_or_default().join(" ");
     format!(
         "[Unit]
-Wants={DAEMON}
 After={DAEMON}
 SuccessAction=poweroff-immediate
 FailureAction=poweroff-immediate
@@ -128,9 +141,9 @@ ExecStopPost=/guest/verdict
     )
 }
 
-/// What systemd calls after the test, with its result in the environment. The console gets time to show it before the power
-/// goes.
-fn verdict(Test { name, .. }: &Test) -> String {
+/// The command after the test, with the result in its environment. It waits for the console before the guest powers
+/// off.
+fn verdict(GuestTest { name, .. }: &GuestTest) -> String {
     format!(
         "#!/bin/sh
 if [ \"$SERVICE_RESULT\" = success ]; then
@@ -143,61 +156,35 @@ sleep 1
     )
 }
 
-fn units(packages: &Path, root: &Path, test: &Test) -> Result<()> {
-    let directory = root.join("usr/lib/systemd/system");
+fn units(packages: &Path, root: &Path, test: &GuestTest) -> Result<()> {
+    let directory = root.join(UNIT_DIRECTORY);
     for unit in UNITS {
         take(packages, &format!("lib/systemd/system/{unit}"), root)?;
     }
-    initramfs::copy(&workspace().join("packaging").join(DAEMON), &directory.join(DAEMON))?;
     std::fs::write(directory.join(TEST), test_unit(test)).with_context(|| format!("writing {TEST}"))?;
-    for (target, unit) in WANTED {
-        let wants = directory.join(format!("{target}.wants"));
-        std::fs::create_dir_all(&wants).with_context(|| format!("making {}", wants.display()))?;
-        link_to(format!("../{unit}"), &wants.join(unit))?;
-    }
-    Ok(())
+    WANTED.iter().try_for_each(|(target, unit)| want(root, target, unit))
 }
 
-/// The tree of unpacked packages.
-fn packages(work: &Path) -> Result<PathBuf> {
-    let tree = work.join("systemd");
-    if !tree.exists() {
-        fetch(work, &tree).context("no systemd for the guest")?;
-    }
-    Ok(tree)
+fn want(root: &Path, target: &str, unit: &str) -> Result<()> {
+    let wants = root.join(UNIT_DIRECTORY).join(format!("{target}.wants"));
+    std::fs::create_dir_all(&wants).with_context(|| format!("making {}", wants.display()))?;
+    link_to(format!("../{unit}"), &wants.join(unit))
 }
 
-/// Fetches systemd and the libraries below it: not what its package's scripts need, since none of those runs.
-fn fetch(work: &Path, tree: &Path) -> Result<()> {
-    let depends = output(Command::new("apt-cache").args(["depends", "--recurse", "--important", "systemd"]))?;
-    // Packages stand at the margin, what they depend on is indented.
-    let names: Vec<&str> = depends.lines().filter(|line| *line == "systemd" || line.starts_with("lib")).collect();
-    ensure!(names.contains(&"systemd"), "apt-cache finds no systemd: try apt-get update");
-
-    println!("fetching systemd and {} libraries", names.len() - 1);
-    let scratch = work.join("systemd-packages");
-    if scratch.exists() {
-        std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
-    }
-    let unpacked = scratch.join("unpacked");
-    std::fs::create_dir_all(&unpacked).with_context(|| format!("making {}", unpacked.display()))?;
-    output(Command::new("apt-get").args(["--quiet", "download"]).args(names).current_dir(&scratch))?;
-    for package in entries(&scratch)?.iter().filter(|path| path.extension().is_some_and(|it| it == "deb")) {
-        output(Command::new("dpkg").arg("--extract").arg(package).arg(&unpacked))?;
-    }
-    // The tree gets its name last: what has the name is whole.
-    std::fs::rename(&unpacked, tree).with_context(|| format!("moving {}", unpacked.display()))?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+/// The shipped unit, started at boot.
+fn daemon(root: &Path) -> Result<()> {
+    initramfs::copy(&workspace().join("packaging").join(DAEMON), &root.join(UNIT_DIRECTORY).join(DAEMON))?;
+    want(root, "multi-user.target", DAEMON)
 }
 
-/// Copies every library, with the names that lead to it.
+/// Copies every library with its symbolic links.
 fn libraries(packages: &Path, root: &Path) -> Result<()> {
     for (from, to) in [("", ""), ("usr", ""), ("", "systemd"), ("usr", "systemd")] {
         let directory = packages.join(from).join(LIBRARIES).join(to);
         let target = root.join("usr").join(LIBRARIES).join(to);
         std::fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
-        // Debian moves what is in /lib to /usr/lib, one package after the other.
-        for path in if directory.exists() { entries(&directory)? } else { Vec::new() } {
+        // Debian is moving packages from /lib to /usr/lib.
+        for path in if directory.exists() { packages::entries(&directory)? } else { Vec::new() } {
             let Some(name) = path.file_name().filter(|name| name.to_string_lossy().contains(".so")) else { continue };
             let link = std::fs::read_link(&path).ok().filter(|link| link.parent() == Some(Path::new("")));
             match link {
@@ -211,23 +198,15 @@ fn libraries(packages: &Path, root: &Path) -> Result<()> {
     link_to(Path::new("..").join(LIBRARIES).join(loader), &root.join("usr/lib64").join(loader))
 }
 
-/// Copies a file of the packages to the same place below the guest's `/usr`.
+/// Copies a file of the packages to the same path below the guest's `/usr`.
 fn take(packages: &Path, path: &str, root: &Path) -> Result<()> {
     let Some(found) = find(packages, path) else { bail!("no {path} in {}", packages.display()) };
     initramfs::copy(&found, &root.join("usr").join(path))
 }
 
-/// Where packages have a file: `lib/…` may be in `/lib` or in `/usr/lib`.
+/// The path of a file in the packages: `lib/…` may be in `/lib` or in `/usr/lib`.
 fn find(packages: &Path, path: &str) -> Option<PathBuf> {
     [packages.join("usr").join(path), packages.join(path)].into_iter().find(|path| path.exists())
-}
-
-fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
-    entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()
-        .with_context(|| format!("reading {}", directory.display()))
 }
 
 fn link_to(target: impl AsRef<Path>, link: &Path) -> Result<()> {

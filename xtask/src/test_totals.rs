@@ -1,4 +1,4 @@
-//! Test totals, in the form that `cargo test` prints them.
+//! Test totals in the format of `cargo test`.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,20 +7,17 @@ use std::time::Duration;
 /// The sum of some `test result:` lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Tests that passed.
     pub(crate) passed: u64,
-    /// Tests that failed.
     pub(crate) failed: u64,
-    /// Tests that were not run because they are marked so.
+    /// Marked `#[ignore]`.
     pub(crate) ignored: u64,
-    /// Tests that were not run because the filter left them out.
+    /// Excluded by the filter.
     pub(crate) filtered_out: u64,
-    /// The time taken by all of them.
     pub(crate) time: Duration,
 }
 
 impl Totals {
-    /// Reads a line, if it is a `test result:` line.
+    /// Parses a `test result:` line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (_ok, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let mut totals = Self::default();
@@ -72,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_printed_is_read_back() {
+    fn printed_line_round_trips() {
         let line =
             "test result: FAILED. 12 passed; 1 failed; 3 ignored; 0 measured; 40 filtered out; finished in 34.10s";
         let totals = Totals::parse(line).unwrap();
@@ -81,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_single_test_is_no_total() {
+    fn single_test_line_is_ignored() {
         assert_eq!(Totals::parse("test totals::tests::a ... ok"), None);
         assert_eq!(Totals::parse("test result: ok. some passed"), None);
     }
