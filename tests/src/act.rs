@@ -1,23 +1,22 @@
-//! What a daemon did to processes, by its own words and by theirs.
+//! Actions of a daemon: receipts, and what the targets saw.
 
-use watchdog::api::{ActionTarget, Actions, Receipt};
+use watchdog_api::{ActionTarget, Actions, Receipt};
 
 use crate::daemon::Daemon;
-use crate::proc::{ProcessId, is_alive};
+use crate::proc::{ProcessKey, is_alive};
 use crate::stage::Stage;
 
 impl Daemon {
-    /// The receipts of all actions, those under way too.
+    /// Receipts of all actions, including running ones.
     ///
     /// # Panics
-    /// As [`Daemon::look`].
-    #[must_use]
+    /// As [`Daemon::snapshot`].
     pub fn receipts(&self) -> Vec<Receipt> {
         let actions: Actions = serde_json::from_value(self.get("/v1/actions")).expect("receipts");
         actions.actions
     }
 
-    /// The one receipt there is, once its action is over.
+    /// Waits for the only action to finish.
     ///
     /// # Panics
     /// As [`Daemon::eventually`], or when there are several.
@@ -29,11 +28,10 @@ impl Daemon {
         })
     }
 
-    /// The receipts of finished actions that `watchdogctl history` tells of.
+    /// Receipts in `watchdogctl history`.
     ///
     /// # Panics
-    /// When it tells nothing, or in another form.
-    #[must_use]
+    /// Without a valid output.
     pub fn remembered(&self) -> Vec<Receipt> {
         let answer = self.ctl(&["history"]);
         let records = answer.json()["records"].as_array().cloned().expect("records");
@@ -44,41 +42,38 @@ impl Daemon {
 }
 
 impl Stage {
-    /// How many SIGTERM have come to a process whose script says `count-term terms`.
+    /// SIGTERM signals received by a process with `count-term terms` in its script.
     ///
     /// # Panics
-    /// When it does not count.
-    #[must_use]
-    pub fn terms(&self, process: ProcessId) -> usize {
+    /// Without a count.
+    pub fn terms(&self, process: ProcessKey) -> usize {
         let path = self.directory().join(format!("terms-{}", process.pid));
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).len()
     }
 }
 
-/// A process among the targets of a receipt.
 ///
 /// # Panics
-/// When it is not there.
+/// When it is not a target.
 #[must_use]
-pub fn target(receipt: &Receipt, process: ProcessId) -> &ActionTarget {
+pub fn target(receipt: &Receipt, process: ProcessKey) -> &ActionTarget {
     let found =
         receipt.targets.iter().find(|target| (target.pid, target.start_time) == (process.pid, process.start_time));
     found.unwrap_or_else(|| panic!("{process} is no target of {receipt:#?}"))
 }
 
-/// What was sent to a process, by the receipt.
+/// Signals sent to a target, by the receipt.
 ///
 /// # Panics
-/// When it is no target, or something was not sent.
+/// When it is not a target, or a signal was not sent.
 #[must_use]
-pub fn sent(receipt: &Receipt, process: ProcessId) -> Vec<&str> {
+pub fn sent(receipt: &Receipt, process: ProcessKey) -> Vec<&str> {
     let sent = &target(receipt, process).sent;
     assert!(sent.iter().all(|sent| sent.answer == "sent"), "{sent:?}");
     sent.iter().map(|sent| sent.what.as_str()).collect()
 }
 
-/// Those of the processes that live.
 #[must_use]
-pub fn living(processes: &[ProcessId]) -> Vec<ProcessId> {
+pub fn living(processes: &[ProcessKey]) -> Vec<ProcessKey> {
     processes.iter().copied().filter(|process| is_alive(*process)).collect()
 }

@@ -1,26 +1,23 @@
-//! Where the programs are.
+//! Paths of the programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The programs under test, and the one that is watched.
 pub struct Binaries {
-    /// The daemon.
     pub watchdogd: PathBuf,
-    /// Its client.
     pub watchdogctl: PathBuf,
-    /// What plays agents and helpers.
+    /// Runs as agents and helpers.
     pub fixture: PathBuf,
 }
 
-/// The programs, built by cargo on the first call, unless `WATCHDOG_BIN_DIR` says where they are.
+/// The programs in `WATCHDOG_BIN_DIR`; without it cargo builds them on the first call.
 ///
-/// Cargo builds the programs of other packages only when asked, and `cargo test` does not ask. By the time a test runs
-/// cargo has let go of its lock, and finds most of the work done.
+/// `cargo test` does not build programs of other packages. While tests run, cargo holds no lock and finds most of the work
+/// done.
 ///
 /// # Panics
-/// When they cannot be built, or are not where they should be.
+/// When they cannot be built or found.
 pub fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| {
@@ -44,17 +41,12 @@ fn in_directory(directory: &Path) -> Binaries {
 }
 
 fn build() -> Binaries {
-    let profile = profile();
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--bins", "--message-format", "json-render-diagnostics", "--profile", profile])
-        .args(["--package", "watchdog", "--package", "watchdog-tests"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("cargo, which runs this test, runs once more to build the programs");
-    assert!(output.status.success(), "the programs under test do not build");
-    let messages = String::from_utf8(output.stdout).expect("cargo's messages");
+    let mut messages = cargo("build", &["--bins", "--package", "watchdog-tests"]);
+    for program in ["watchdogd", "watchdogctl"] {
+        // Static, as `cargo xtask build` makes it.
+        let only = ["--package", program, "--bin", program, "--", "-C", "target-feature=+crt-static"];
+        messages += &cargo("rustc", &only);
+    }
     let executable = |name: &str| {
         messages
             .lines()
@@ -68,6 +60,20 @@ fn build() -> Binaries {
         watchdogctl: executable("watchdogctl"),
         fixture: executable("fixture"),
     }
+}
+
+/// Runs cargo in the profile of this test, and returns its messages.
+fn cargo(command: &str, arguments: &[&str]) -> String {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args([command, "--quiet", "--message-format", "json-render-diagnostics", "--profile", profile()])
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo, which runs this test, runs once more to build the programs");
+    assert!(output.status.success(), "the programs under test do not build");
+    String::from_utf8(output.stdout).expect("cargo's messages")
 }
 
 /// The cargo profile of the running test, whose path is `…/PROFILE/deps/NAME-HASH`.

@@ -1,24 +1,24 @@
-//! A cgroup of the test's own, with a limit on its memory.
+//! A cgroup with a memory limit, for a test.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::proc::ProcessId;
+use crate::proc::ProcessKey;
 use crate::{limit, poll};
 
-/// A cgroup; removed when it is dropped. Whoever is left in it goes to the cgroup above.
-pub struct Cgroup {
+/// Removed when dropped; its processes move to the parent.
+pub struct TestCgroup {
     directory: PathBuf,
     version: u32,
     name: String,
 }
 
-impl Cgroup {
-    /// A cgroup that may have this much memory, and no swap; `None`, with a line on standard error, where this machine has no
-    /// hierarchy of cgroups that a test may add to.
+impl TestCgroup {
+    /// Limits memory and forbids swap. `None`, with a line on stderr, where the machine has no writable hierarchy with a
+    /// memory controller.
     ///
     /// # Panics
-    /// When there is one, and it does not do as it is told.
+    /// When the hierarchy refuses.
     #[must_use]
     pub fn of(name: &str, bytes: u64) -> Option<Self> {
         let hierarchies = [("/sys/fs/cgroup", 2), ("/sys/fs/cgroup/memory", 1)];
@@ -43,31 +43,28 @@ impl Cgroup {
         Some(cgroup)
     }
 
-    /// Has the kernel slow down whoever needs more memory here than this.
+    /// Sets memory.high.
     ///
     /// # Panics
-    /// When it is none of cgroup v2.
+    /// On cgroup v1.
     pub fn slow_down_above(&self, bytes: u64) {
         self.write("memory.high", &bytes.to_string());
     }
 
-    /// Its path below the root of the hierarchy.
-    #[must_use]
+    /// Below the root of the hierarchy.
     pub fn path(&self) -> String {
         format!("/{}", self.name)
     }
 
-    /// Whether it is one of cgroup v2, which is what the daemon reads.
-    #[must_use]
+    /// Whether it is cgroup v2, which the daemon reads.
     pub fn is_v2(&self) -> bool {
         self.version == 2
     }
 
-    /// Moves a process here.
     ///
     /// # Panics
-    /// When it is gone.
-    pub fn take(&self, process: ProcessId) {
+    /// When it has exited.
+    pub fn take(&self, process: ProcessKey) {
         self.write("cgroup.procs", &process.pid.to_string());
     }
 
@@ -77,13 +74,13 @@ impl Cgroup {
     }
 }
 
-impl Drop for Cgroup {
+impl Drop for TestCgroup {
     fn drop(&mut self) {
-        // A test's stage may end after its cgroup, and what runs there is in it.
+        // The stage may be dropped later, so its processes may still be here.
         let left = std::fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
         let above = self.directory.with_file_name("cgroup.procs");
         for pid in left.lines() {
-            // One that ends meanwhile is out of it too.
+            // Fails if it has exited.
             let _ = std::fs::write(&above, pid);
         }
         let removed = poll(limit(Duration::from_secs(5)), || std::fs::remove_dir(&self.directory).ok());
@@ -93,7 +90,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Whether children of this root can have a limit on their memory.
+/// Whether children of this root can have a memory limit.
 fn gives_memory(root: &Path, version: u32) -> bool {
     if version == 1 {
         return root.join("memory.limit_in_bytes").exists();

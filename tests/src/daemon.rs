@@ -1,51 +1,79 @@
-//! A daemon of the test's own, and what it shows.
+//! A daemon under test.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use serde_json::Value;
-use watchdog::api::{Event, Events, Finding, Findings, Queue, Status, Tree};
+use tempfile::TempDir;
 
 use crate::binaries::binaries;
-use crate::look::Look;
+use crate::daemon_client::CtlOutput;
 use crate::stage::{Stage, install};
-use crate::{http, limit, poll};
+use crate::{limit, poll};
 
-/// A running daemon.
 pub struct Daemon {
     process: Child,
     uid: Option<u32>,
     files: Files,
 }
 
-/// Where a daemon's things are.
 struct Files {
     watchdogd: PathBuf,
     watchdogctl: PathBuf,
     runtime: PathBuf,
+    /// Contains the runtime directory.
+    _memory: TempDir,
     state: PathBuf,
     config: PathBuf,
     log: PathBuf,
     recording: PathBuf,
-    /// Whether the daemon records.
+    /// Whether it writes a recording.
     record: bool,
-    /// Whether it sees no BPF file system.
+    /// Hides the BPF file system.
     without_bpffs: bool,
-    /// Whether it has the capabilities of the shipped unit only.
-    as_unit: bool,
+    capabilities: GrantedCapabilities,
 }
 
+/// The capabilities of a daemon that is started as root.
+#[derive(Clone, Copy, Default)]
+pub enum GrantedCapabilities {
+    #[default]
+    All,
+    /// Those of the shipped unit.
+    Unit,
+    /// Those of the Helm chart.
+    Chart,
+    /// Those of the Helm chart without this one.
+    ChartWithout(&'static str),
+}
+
+impl GrantedCapabilities {
+    fn has(self, number: u32) -> bool {
+        let of_unit = UNIT_CAPABILITIES.iter().find(|(_, kept)| *kept == number).map(|(name, _)| *name);
+        let of_chart = of_unit.filter(|name| CHART_CAPABILITIES.contains(name));
+        match self {
+            Self::All => true,
+            Self::Unit => of_unit.is_some(),
+            Self::Chart => of_chart.is_some(),
+            Self::ChartWithout(dropped) => of_chart.is_some_and(|name| name != dropped),
+        }
+    }
+}
+
+/// Those that the Helm chart adds.
+pub const CHART_CAPABILITIES: [&str; 7] =
+    ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_SYS_NICE"];
+
 /// Numbers of the capabilities in the shipped unit's `CapabilityBoundingSet=` (include/uapi/linux/capability.h).
-const UNIT_CAPABILITIES: [(&str, u32); 8] = [
+const UNIT_CAPABILITIES: [(&str, u32); 9] = [
     ("CAP_BPF", 39),
     ("CAP_PERFMON", 38),
     ("CAP_SYS_PTRACE", 19),
@@ -54,10 +82,11 @@ const UNIT_CAPABILITIES: [(&str, u32); 8] = [
     ("CAP_KILL", 5),
     ("CAP_SETUID", 7),
     ("CAP_SETGID", 6),
+    ("CAP_SYS_NICE", 23),
 ];
 
 impl Files {
-    /// Starts a daemon without waiting for it.
+    /// Does not wait until it is ready.
     fn launch(&self, uid: Option<u32>) -> Child {
         let mut command = Command::new(&self.watchdogd);
         command.arg("--config").arg(&self.config).arg("--runtime-dir").arg(&self.runtime);
@@ -69,12 +98,13 @@ impl Files {
             command.uid(uid).gid(uid);
         }
         if self.without_bpffs {
-            // SAFETY: what is called after the fork are system calls, and allocates nothing.
+            // SAFETY: only system calls after the fork, no allocation.
             unsafe { command.pre_exec(without_bpffs) };
         }
-        if self.as_unit {
-            // SAFETY: what is called after the fork are system calls, and allocates nothing.
-            unsafe { command.pre_exec(restrict_capabilities) };
+        let capabilities = self.capabilities;
+        if !matches!(capabilities, GrantedCapabilities::All) {
+            // SAFETY: only system calls after the fork, no allocation.
+            unsafe { command.pre_exec(move || restrict(capabilities)) };
         }
         let log = std::fs::File::create(&self.log).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -82,79 +112,63 @@ impl Files {
     }
 }
 
-/// How a daemon is started.
 #[derive(Default)]
-pub struct Options<'a> {
-    /// Configuration besides the profile of the stage's agent.
+pub struct DaemonOptions<'a> {
+    /// Configuration in addition to the profile of the stage's agent.
     pub config: &'a str,
-    /// Another user to run as.
+    /// Runs as this user.
     pub uid: Option<u32>,
-    /// Record what the engine is told.
     pub record: bool,
-    /// Hide the BPF file system from it.
+    /// Hides the BPF file system.
     pub without_bpffs: bool,
-    /// Restrict it to the capabilities of the shipped unit.
-    pub as_unit: bool,
-    /// Another state directory than one of its own.
+    pub capabilities: GrantedCapabilities,
+    /// Default: its own.
     pub state: Option<&'a Path>,
 }
 
-/// What `watchdogctl` answered.
-#[derive(Debug)]
-pub struct Answer {
-    /// Its exit code.
-    pub code: i32,
-    /// Its standard output.
-    pub stdout: String,
-    /// Its standard error.
-    pub stderr: String,
-}
-
-impl Answer {
-    /// Standard output as one JSON document.
-    ///
-    /// # Panics
-    /// When it is none.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))
-    }
-}
-
 impl Daemon {
-    /// A daemon that takes the stage's agent for one, with a grace of 2 s for orphans.
+    /// A stage, and a daemon that [watches](Self::watching) it.
+    #[must_use]
+    pub fn on_stage() -> (Stage, Self) {
+        let stage = Stage::new();
+        let daemon = Self::watching(&stage);
+        (stage, daemon)
+    }
+
+    /// With a profile for the stage's agent, and a grace of 2 s for orphans.
     #[must_use]
     pub fn watching(stage: &Stage) -> Self {
-        Self::with(stage, &Options::default())
+        Self::with(stage, &DaemonOptions::default())
     }
 
-    /// A daemon with this configuration besides.
+    /// The same with additional configuration.
     #[must_use]
     pub fn configured(stage: &Stage, config: &str) -> Self {
-        Self::with(stage, &Options { config, ..Options::default() })
+        Self::with(stage, &DaemonOptions { config, ..DaemonOptions::default() })
     }
 
-    /// A daemon that is started in a way of its own.
     ///
     /// # Panics
     /// When it does not become ready.
     #[must_use]
-    pub fn with(stage: &Stage, options: &Options<'_>) -> Self {
+    pub fn with(stage: &Stage, options: &DaemonOptions<'_>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = |name: &str| stage.directory().join(format!("{name}-{number}"));
-        // Other users cannot reach a build directory that is somebody's own.
+        let memory = memory_directory();
+        // Copies, because other users may be unable to reach the build directory.
         let files = Files {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
-            runtime: at("run"),
+            runtime: memory.path().join("run"),
+            _memory: memory,
             state: options.state.map_or_else(|| at("state"), Path::to_owned),
             config: at("config.toml"),
             log: at("watchdogd.log"),
             recording: at("recording"),
             record: options.record,
             without_bpffs: options.without_bpffs,
-            as_unit: options.as_unit,
+            capabilities: options.capabilities,
         };
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);
@@ -165,24 +179,23 @@ impl Daemon {
         daemon
     }
 
-    /// Removes what the daemon left in the kernel, after it has ended.
+    /// Removes the daemon's pins; it must have exited.
     ///
     /// # Panics
     /// When `watchdogd` cannot be started.
-    #[must_use]
-    pub fn unpin(&self) -> Answer {
-        // Not the copy on the stage, whose directory may be removed by now.
+    pub fn unpin(&self) -> CtlOutput {
+        // Not the copy on the stage, whose directory may have been removed.
         let mut command = Command::new(&binaries().watchdogd);
         command.arg("--unpin").arg("--runtime-dir").arg(&self.files.runtime).stdin(Stdio::null());
-        answer(command.output().expect("watchdogd starts"))
+        CtlOutput::of(command.output().expect("watchdogd starts"))
     }
 
-    /// Starts the daemon again, after it has ended, where it was, and does not wait for it.
+    /// Starts the daemon again in the same directories, without waiting; it must have exited.
     pub fn relaunch(&mut self) {
         self.process = self.files.launch(self.uid);
     }
 
-    /// Starts the daemon again, after it has ended, where it was.
+    /// Starts the daemon again in the same directories; it must have exited.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -191,7 +204,7 @@ impl Daemon {
         self.await_ready();
     }
 
-    /// Starts the daemon, after it has ended, and kills it after this long.
+    /// Starts the daemon again, and kills it after this time.
     ///
     /// # Panics
     /// When it does not start.
@@ -205,7 +218,7 @@ impl Daemon {
     /// Waits until the daemon is ready.
     ///
     /// # Panics
-    /// When it does not become so.
+    /// After 40 s.
     pub fn await_ready(&mut self) {
         let ready = poll(limit(Duration::from_secs(40)), || {
             let ended = self.process.try_wait().expect("the daemon is our child");
@@ -215,12 +228,11 @@ impl Daemon {
         assert!(ready.is_some(), "the daemon is not ready\n{}", self.log());
     }
 
-    /// Starts a second daemon on this one's runtime directory, and waits until it gives up.
+    /// Starts a second daemon with the same runtime directory, and waits until it exits.
     ///
     /// # Panics
-    /// When it does not.
-    #[must_use]
-    pub fn second(&self) -> Answer {
+    /// After the time limit.
+    pub fn second(&self) -> CtlOutput {
         let mut command = Command::new(&binaries().watchdogd);
         command.args(["--listen", "off", "--runtime-dir"]).arg(&self.files.runtime);
         command.arg("--state-dir").arg(self.files.state.with_extension("second"));
@@ -234,271 +246,40 @@ impl Daemon {
         if poll(limit(Duration::from_secs(10)), || second.try_wait().expect("our child")).is_none() {
             second.kill().expect("our child");
         }
-        answer(second.wait_with_output().expect("our child"))
+        CtlOutput::of(second.wait_with_output().expect("our child"))
     }
 
-    /// The daemon's pid.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// The control socket.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.files.runtime.join("control.sock")
     }
 
-    /// Where the daemon keeps what outlives it.
-    #[must_use]
     pub fn state_dir(&self) -> &Path {
         &self.files.state
     }
 
-    /// The recording, of a daemon that records.
-    #[must_use]
+    /// With [`DaemonOptions::record`].
     pub fn recording(&self) -> &Path {
         &self.files.recording
     }
 
-    /// What the daemon has logged.
-    #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.files.log).unwrap_or_default()
     }
 
-    /// Where the metrics are, which the daemon says in its log since the system chose the port.
+    /// Replaces the configuration, without the profile of the stage's agent, and sends SIGHUP.
     ///
     /// # Panics
-    /// When it does not.
-    #[must_use]
-    pub fn metrics_address(&self) -> SocketAddr {
-        let log = self.log();
-        let mut addresses = log.match_indices("127.0.0.1:").filter_map(|(at, start)| {
-            let digits = log[at + start.len()..].split(|c: char| !c.is_ascii_digit()).next()?;
-            let port: u16 = digits.parse().ok().filter(|port| *port != 0)?;
-            Some(SocketAddr::from(([127, 0, 0, 1], port)))
-        });
-        addresses.next().unwrap_or_else(|| panic!("no metrics address in\n{log}"))
-    }
-
-    /// The metrics, as text.
-    ///
-    /// # Panics
-    /// When they are not served.
-    #[must_use]
-    pub fn metrics(&self) -> String {
-        let response = http::raw_tcp(self.metrics_address(), "/metrics").expect("the metrics");
-        assert_eq!(response.status, 200, "{}", response.body);
-        response.body
-    }
-
-    /// Asks the control API with GET.
-    ///
-    /// # Panics
-    /// When there is no answer, or no success.
-    #[must_use]
-    pub fn get(&self, path: &str) -> Value {
-        let response = http::get(&self.socket(), path);
-        let response = response.unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()));
-        assert_eq!(response.status, 200, "GET {path}: {}", response.body);
-        response.json()
-    }
-
-    /// What the daemon shows now.
-    ///
-    /// # Panics
-    /// When it does not answer in the API's types.
-    #[must_use]
-    pub fn look(&self) -> Look {
-        let tree: Tree = serde_json::from_value(self.get("/v1/tree")).expect("a tree");
-        let findings: Findings = serde_json::from_value(self.get("/v1/findings?all=true")).expect("findings");
-        Look { tree, findings: findings.findings }
-    }
-
-    /// What has happened.
-    ///
-    /// # Panics
-    /// As [`Daemon::look`].
-    #[must_use]
-    pub fn events(&self) -> Vec<Event> {
-        let events: Events = serde_json::from_value(self.get("/v1/events")).expect("events");
-        events.events
-    }
-
-    /// How the daemon is.
-    ///
-    /// # Panics
-    /// As [`Daemon::look`].
-    #[must_use]
-    pub fn status(&self) -> Status {
-        serde_json::from_value(self.get("/v1/status")).expect("a status")
-    }
-
-    /// What is said of the death of whoever had this pid last, as soon as something is.
-    ///
-    /// # Panics
-    /// When nothing is within the limit.
-    #[must_use]
-    pub fn death(&self, pid: u32, within: Duration) -> Value {
-        let found = poll(within, || {
-            let answer = http::get(&self.socket(), &format!("/v1/explain?pid={pid}")).ok()?;
-            (answer.status == 200).then(|| answer.json()["deaths"][0].clone()).filter(Value::is_object)
-        });
-        found.unwrap_or_else(|| panic!("nothing of the death of {pid}\n{}", self.describe(Some(&self.look()))))
-    }
-
-    /// Waits until the daemon shows what is expected.
-    ///
-    /// # Panics
-    /// When it does not within the limit; the message tells all that it showed instead.
-    pub fn eventually<T>(&self, within: Duration, what: &str, mut seen: impl FnMut(&Look) -> Option<T>) -> T {
-        let mut last = None;
-        let found = poll(within, || {
-            let look = self.look();
-            let found = seen(&look);
-            last = Some(look);
-            found
-        });
-        found.unwrap_or_else(|| panic!("not within {within:?}: {what}\n{}", self.describe(last.as_ref())))
-    }
-
-    /// Waits until the finding of this number is closed.
-    ///
-    /// # Panics
-    /// As [`Daemon::eventually`].
-    pub fn closed(&self, finding: u64, within: Duration) -> Finding {
-        self.eventually(within, &format!("finding {finding} is closed"), |look| {
-            look.findings.iter().find(|found| found.id == finding && found.closed_at.is_some()).cloned()
-        })
-    }
-
-    /// Asserts that what is wrong does not show during all of this time.
-    ///
-    /// # Panics
-    /// When it does.
-    pub fn never<T>(&self, during: Duration, what: &str, mut wrong: impl FnMut(&Look) -> Option<T>) {
-        let seen = poll(during, || {
-            let look = self.look();
-            wrong(&look).map(|_| look)
-        });
-        if let Some(look) = seen {
-            panic!("was not to be: {what}\n{}", self.describe(Some(&look)));
-        }
-    }
-
-    /// Everything that helps to understand a failure.
-    #[must_use]
-    pub fn describe(&self, look: Option<&Look>) -> String {
-        let mut text = String::new();
-        for session in look.iter().flat_map(|look| &look.tree.sessions) {
-            let _ = writeln!(
-                text,
-                "session {} {} {} memory {} zombies {} parent {:?}",
-                session.id,
-                session.profile,
-                session.state.name(),
-                session.memory_bytes,
-                session.zombies,
-                session.parent_session
-            );
-            for p in &session.processes {
-                let _ = writeln!(
-                    text,
-                    "  {}{}@{} ppid {} parent {} depth {} {} {} [{}] {:?} anon {} shmem {} peak {} {}",
-                    "  ".repeat(p.depth as usize),
-                    p.pid,
-                    p.start_time,
-                    p.ppid,
-                    p.parent_pid,
-                    p.depth,
-                    p.kind.name(),
-                    p.state.name(),
-                    p.comm,
-                    p.argv,
-                    p.anon_bytes,
-                    p.shmem_bytes,
-                    p.peak_bytes,
-                    p.kept_because.as_deref().unwrap_or_default()
-                );
-            }
-        }
-        for finding in look.iter().flat_map(|look| &look.findings) {
-            let _ = writeln!(text, "finding {}", serde_json::to_string(finding).unwrap_or_default());
-        }
-        let _ = writeln!(text, "--- the daemon's log\n{}", self.log());
-        text
-    }
-
-    /// The words that start the stage's agent with this script, as root, through this daemon's gate.
-    #[must_use]
-    pub fn launch(&self, stage: &Stage, options: &[&str], script: &str) -> Vec<String> {
-        let agent = stage.directory().join(stage.agent_name()).display().to_string();
-        let mut words = vec![self.files.watchdogctl.display().to_string(), "--socket".to_owned()];
-        words.extend([self.socket().display().to_string(), "launch".to_owned()]);
-        words.extend(options.iter().map(|option| (*option).to_owned()));
-        words.extend(["--".to_owned(), agent]);
-        words.extend(script.split_whitespace().map(str::to_owned));
-        words
-    }
-
-    /// What the gate shows.
-    ///
-    /// # Panics
-    /// As [`Daemon::look`].
-    #[must_use]
-    pub fn queue(&self) -> Queue {
-        serde_json::from_value(self.get("/v1/queue")).expect("a queue")
-    }
-
-    /// `watchdogctl --json ARGUMENTS` against this daemon, as root.
-    #[must_use]
-    pub fn ctl(&self, arguments: &[&str]) -> Answer {
-        self.run_ctl(&[&["--json"], arguments].concat(), None)
-    }
-
-    /// The same for a person: no `--json`.
-    #[must_use]
-    pub fn ctl_text(&self, arguments: &[&str]) -> Answer {
-        self.run_ctl(arguments, None)
-    }
-
-    /// The same as [`Daemon::ctl`], as another user.
-    #[must_use]
-    pub fn ctl_as(&self, uid: u32, arguments: &[&str]) -> Answer {
-        self.run_ctl(&[&["--json"], arguments].concat(), Some(uid))
-    }
-
-    fn run_ctl(&self, arguments: &[&str], uid: Option<u32>) -> Answer {
-        let mut command = Command::new(&self.files.watchdogctl);
-        command.arg("--socket").arg(self.socket()).args(arguments).env("NO_COLOR", "1").stdin(Stdio::null());
-        if let Some(uid) = uid {
-            command.uid(uid).gid(uid);
-        }
-        answer(command.output().expect("watchdogctl starts"))
-    }
-
-    /// A `watchdogctl` that goes on, with its output piped. The caller ends it.
-    ///
-    /// # Panics
-    /// When it does not start.
-    #[must_use]
-    pub fn follow(&self, arguments: &[&str]) -> Child {
-        let mut command = Command::new(&self.files.watchdogctl);
-        command.arg("--socket").arg(self.socket()).arg("--json").args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("watchdogctl starts")
-    }
-
-    /// Writes another configuration, without the profile of the stage's agent, and tells the daemon to read it again.
-    ///
-    /// # Panics
-    /// When the daemon is gone.
+    /// When the daemon has exited.
     pub fn reload(&self, config: &str) {
         std::fs::write(&self.files.config, without_built_in_profiles(config)).expect("the configuration");
         self.send(Signal::HUP);
     }
 
-    /// Replaces the configuration for the next start, which takes the stage's agent for one.
+    /// Replaces the configuration for the next start, with the profile of the stage's agent.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -506,35 +287,41 @@ impl Daemon {
         std::fs::write(&self.files.config, configuration(stage, config)).expect("the configuration");
     }
 
-    /// Ends the daemon with this signal.
+    /// Terminates the daemon with this signal.
     ///
     /// # Panics
-    /// When it does not end.
+    /// After 5 s.
     pub fn end(&mut self, signal: Signal) {
         self.send(signal);
         let ended = self.wait(limit(Duration::from_secs(5)));
-        assert!(ended.is_some(), "the daemon did not end\n{}", self.log());
+        assert!(
+            ended.is_some(),
+            "the daemon did not exit
+{}",
+            self.log()
+        );
     }
 
-    /// The configuration file.
-    #[must_use]
+    pub(super) fn client(&self) -> &Path {
+        &self.files.watchdogctl
+    }
+
     pub fn config(&self) -> &Path {
         &self.files.config
     }
 
-    /// Sends a signal to the daemon.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When it has exited.
     pub fn send(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).expect("a pid");
         kill_process(pid, signal).expect("the daemon is our child, and was not waited for");
     }
 
-    /// Waits for the daemon's end; `None` when it goes on.
+    /// Waits for the daemon's exit; `None` after the time limit.
     ///
     /// # Panics
-    /// Never, since it is our child.
+    /// Never: it is a child.
     pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
         poll(within, || self.process.try_wait().expect("the daemon is our child"))
     }
@@ -549,12 +336,23 @@ impl Drop for Daemon {
                 let _ = self.process.wait();
             }
         }
-        // What stays in the kernel would cost every process of this machine until it is booted again.
+        // Pinned programs would slow down every process of this machine until the next boot.
         let unpinned = self.unpin();
         if unpinned.code != 0 && !std::thread::panicking() {
-            panic!("pins are left behind: {unpinned:?}");
+            panic!("cannot unpin: {unpinned:?}");
         }
     }
+}
+
+/// A directory that every user can write to, as `/run` in memory where possible: the daemon relies on fast writes there,
+/// and builds beside the tests may keep the disk busy for seconds.
+fn memory_directory() -> TempDir {
+    const SHARED_MEMORY: &str = "/dev/shm";
+    let in_memory = statfs(SHARED_MEMORY).is_ok_and(|fs| fs.f_type == libc::TMPFS_MAGIC);
+    let parent = if in_memory { PathBuf::from(SHARED_MEMORY) } else { std::env::temp_dir() };
+    let directory = tempfile::Builder::new().prefix("watchdog-test-").tempdir_in(parent).expect("a directory");
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o1777)).expect("permissions");
+    directory
 }
 
 /// Moves this process to a mount namespace without the BPF file system.
@@ -563,20 +361,19 @@ fn without_bpffs() -> std::io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     match unmount("/sys/fs/bpf", UnmountFlags::DETACH) {
-        // It is not mounted at all.
+        // Not mounted.
         Err(Errno::INVAL) => Ok(()),
         unmounted => Ok(unmounted?),
     }
 }
 
-/// Removes from this process all capabilities that the shipped unit does not have, from the next exec on.
-fn restrict_capabilities() -> std::io::Result<()> {
-    let kept = |number| UNIT_CAPABILITIES.iter().any(|(_, kept)| *kept == number);
-    for number in (0..u64::BITS).filter(|number| !kept(*number)) {
-        // SAFETY: PR_CAPBSET_DROP takes a number, and touches no memory of this process.
+/// Drops all other capabilities, from the next exec on.
+fn restrict(capabilities: GrantedCapabilities) -> std::io::Result<()> {
+    for number in (0..u64::BITS).filter(|number| !capabilities.has(*number)) {
+        // SAFETY: PR_CAPBSET_DROP takes a number and accesses no memory.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
         let error = std::io::Error::last_os_error();
-        // The kernel knows no capability of this number.
+        // EINVAL: the kernel has no such capability.
         if dropped != 0 && error.raw_os_error() != Some(libc::EINVAL) {
             return Err(error);
         }
@@ -584,25 +381,17 @@ fn restrict_capabilities() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The profile of the stage's agent, and what the test adds.
+/// The profile of the stage's agent, and the test's configuration.
 fn configuration(stage: &Stage, more: &str) -> String {
     let grace = if more.contains("[orphans]") { "" } else { "[orphans]\ngrace = \"2s\"\n" };
     let profile = format!("[[profile]]\nname = \"test\"\nexe = [\"*/{}\"]\n", stage.agent_name());
     without_built_in_profiles(&format!("{grace}{more}\n{profile}"))
 }
 
-/// Somebody's real agents may run on this machine, and are none of our business.
+/// Ignores real agents on this machine.
 fn without_built_in_profiles(config: &str) -> String {
     let (tracking, without) = ("[tracking]\n", "[tracking]\nbuilt_in_profiles = false\n");
     if config.contains(tracking) { config.replace(tracking, without) } else { format!("{config}\n{without}") }
-}
-
-fn answer(output: std::process::Output) -> Answer {
-    Answer {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -614,5 +403,12 @@ mod tests {
         let unit = include_str!("../../packaging/watchdogd.service");
         let named = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
         assert_eq!(named.split(' ').collect::<Vec<_>>(), UNIT_CAPABILITIES.map(|(name, _)| name));
+    }
+
+    #[test]
+    fn capabilities_match_chart() {
+        let chart = include_str!("../../packaging/helm/agent-watchdog/templates/daemonset.yaml");
+        let list = CHART_CAPABILITIES.map(|name| format!("\"{}\"", name.trim_start_matches("CAP_"))).join(" ");
+        assert!(chart.contains(&format!("concat (list {list})")), "{list}");
     }
 }

@@ -1,59 +1,85 @@
-//! What the end-to-end tests stand on: a daemon of their own, a stage of their own, and a look at /proc of their own.
+//! Harness of the end-to-end tests: a daemon per test, processes per test, and an independent view of /proc.
 //!
-//! A test puts programs on a [`Stage`] (they run the `fixture` under a name that no other test has, so that tests can
-//! run at the same time on one kernel), starts a [`Daemon`] whose profile takes that name for an agent, and says what
-//! the daemon has to show by when. The stage ends whatever the test started, by kinship, never by name.
+//! A test starts programs on a [`Stage`]: the `fixture` under a unique name, so that tests can run in parallel on one
+//! kernel. A [`Daemon`] has a profile for that name. The test states what the daemon must show, and by when. The stage
+//! kills all descendants of the test, never processes by name.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `WATCHDOG_BIN_DIR` | where `watchdogd`, `watchdogctl` and `fixture` are; without it cargo builds them |
-//! | `WATCHDOG_GUEST` | set in a guest: time limits are longer (emulated processors), and tests that need a machine of their own run |
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a harness reports what went wrong by a panic with a message, as tests do"
-)]
+//! | `WATCHDOG_BIN_DIR` | directory of `watchdogd`, `watchdogctl` and `fixture`; default: built by cargo |
+//! | `WATCHDOG_GUEST` | set in a guest: longer time limits for emulated processors, and tests that may exhaust the machine run |
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a harness reports failures by panics, as tests do")]
 
 mod act;
 mod binaries;
 mod cgroup;
 mod daemon;
+mod daemon_client;
 mod http;
-mod look;
+pub mod installed;
+mod mcp;
+mod namespace;
+pub mod npm;
 mod proc;
+mod pty;
+mod redis_link;
+mod redis_server;
+mod set_clock;
+mod snapshot;
 mod stage;
+mod tmux;
+mod web_page;
 
 pub use act::{living, sent, target};
 pub use binaries::{Binaries, binaries};
-pub use cgroup::Cgroup;
-pub use daemon::{Answer, Daemon, Options};
-pub use http::{Response, get, post, raw, raw_tcp};
-pub use look::{Look, evidence};
-pub use proc::{ProcessId, anonymous_bytes, descendants, is_alive, is_stopped, proportional_bytes};
+pub use cgroup::TestCgroup;
+pub use daemon::{CHART_CAPABILITIES, Daemon, DaemonOptions, GrantedCapabilities};
+pub use daemon_client::CtlOutput;
+pub use http::{HttpResponse, get, post, raw, raw_tcp};
+pub use mcp::McpServer;
+pub use namespace::{InnerRun, Isolation, inside};
+pub use proc::{
+    ProcessKey, anonymous_bytes, descendants, is_alive, is_stopped, proportional_bytes, resident_bytes, swapped_bytes,
+};
+pub use pty::PtyProgram;
+pub use redis_link::RedisLink;
+pub use redis_server::RedisServer;
+pub use set_clock::SetClock;
+pub use snapshot::{Snapshot, evidence};
 pub use stage::Stage;
+pub use tmux::Tmux;
+pub use web_page::WebPage;
 
 use std::time::{Duration, Instant};
 
-/// As bytes.
 pub const MIB: u64 = 1 << 20;
 
-/// A user who owns nothing on this machine.
+/// A user without files or processes.
 pub const NOBODY: u32 = 65_534;
 
-/// Whether this is a guest: a machine that is the test's own, with emulated processors.
+/// Whether the test has an emulated machine of its own.
 #[must_use]
 pub fn in_guest() -> bool {
     std::env::var_os("WATCHDOG_GUEST").is_some()
 }
 
-/// A time limit: exact on a machine that has a processor to spare, longer on a busy one by the number of tasks that share a
-/// processor, and ten times as long on emulated processors.
+/// Says that a test is skipped because this program is missing, and which packages bring it.
+///
+/// # Panics
+/// In CI, which must install it.
+pub fn skip_without(program: &str, packages: &str) {
+    assert!(std::env::var_os("CI").is_none(), "CI must install {program}");
+    eprintln!("SKIPPED: {program} is missing. apt-get install --no-install-recommends {packages}");
+}
+
+/// A time limit: unchanged on an idle machine, multiplied by the tasks per processor on a busy one, and by ten on emulated
+/// processors.
 #[must_use]
 pub fn limit(on_idle_machine: Duration) -> Duration {
     if in_guest() { on_idle_machine * 10 } else { on_idle_machine.mul_f64(slowdown()) }
 }
 
-/// How many times as long everything takes on this machine now. Two tasks for each processor are the tests themselves.
+/// Slowdown by the load. The tests themselves are two tasks per processor.
 fn slowdown() -> f64 {
     // The average of the last minute, and tasks that can run now: "0.20 0.18 0.12 1/80 11206".
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -64,17 +90,17 @@ fn slowdown() -> f64 {
     if share > 2.0 { share.min(20.0) } else { 1.0 }
 }
 
-/// Seconds, as a time limit (see [`limit`]).
+/// Seconds as a time limit, see [`limit`].
 #[must_use]
 pub fn seconds(seconds: f64) -> Duration {
     limit(Duration::from_secs_f64(seconds))
 }
 
-/// Tries `attempt` every few milliseconds until it gives something; `None` when `within` is over.
+/// Retries `attempt` every 10 ms until it returns a value; `None` after `within`.
 pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + within;
     loop {
-        // One more attempt is made after the end, so that a busy machine does not make the limit shorter.
+        // One attempt after the end, so that a busy machine does not shorten the limit.
         let last = Instant::now() >= end;
         if let Some(found) = attempt() {
             return Some(found);
@@ -86,23 +112,23 @@ pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opti
     }
 }
 
-/// Does `act` as another user, on a thread of its own: raw system calls change the credentials of one thread only.
+/// Runs `act` as another user, on its own thread: raw system calls change the credentials of one thread.
 ///
 /// # Panics
 /// When this process is not root, or `act` panics.
 pub fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
-        // SAFETY: plain system calls that touch no memory; the thread ends with `act`.
+        // SAFETY: system calls that access no memory; the thread ends with `act`.
         let done = unsafe {
             libc::syscall(libc::SYS_setresgid, uid, uid, uid) + libc::syscall(libc::SYS_setresuid, uid, uid, uid)
         };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         act()
     });
-    thread.join().expect("what was done as another user")
+    thread.join().expect("the thread of the other user")
 }
 
-/// Uses as many descriptors as the system allows, for a test that opens more than is usual.
+/// Raises the descriptor limit to its maximum.
 ///
 /// # Panics
 /// When the limit cannot be read.

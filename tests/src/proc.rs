@@ -1,41 +1,40 @@
-//! The truth, read from /proc by code that shares nothing with the daemon.
+//! Ground truth from /proc, read without code of the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A pid and the start of its process, field 22 of /proc/PID/stat.
+/// A pid and its start time, field 22 of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessId {
-    /// The pid.
+pub struct ProcessKey {
     pub pid: u32,
-    /// The start, in clock ticks since boot.
+    /// In clock ticks since boot.
     pub start_time: u64,
 }
 
-impl fmt::Display for ProcessId {
+impl fmt::Display for ProcessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.pid, self.start_time)
     }
 }
 
-impl ProcessId {
+impl ProcessKey {
     /// The process that has this pid now.
     #[must_use]
     pub fn now(pid: u32) -> Option<Self> {
-        Some(Self { pid, start_time: Stat::read(pid)?.start_time })
+        Some(Self { pid, start_time: StatFields::read(pid)?.start_time })
     }
 }
 
-struct Stat {
+struct StatFields {
     state: String,
     ppid: u32,
     start_time: u64,
 }
 
-impl Stat {
+impl StatFields {
     fn read(pid: u32) -> Option<Self> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // comm may hold spaces and brackets; field 3 begins after the last closing one.
+        // comm may contain spaces and parentheses; field 3 begins after the last one.
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         Some(Self {
             state: (*fields.first()?).to_owned(),
@@ -49,26 +48,25 @@ impl Stat {
     }
 }
 
-/// Whether the process is there and no zombie.
+/// Whether the process has not exited; a zombie has.
 #[must_use]
-pub fn is_alive(process: ProcessId) -> bool {
-    Stat::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && !stat.is_dead())
+pub fn is_alive(process: ProcessKey) -> bool {
+    StatFields::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && !stat.is_dead())
 }
 
-/// Whether the process is there, and stopped by a signal.
 #[must_use]
-pub fn is_stopped(process: ProcessId) -> bool {
-    Stat::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && stat.state == "T")
+pub fn is_stopped(process: ProcessKey) -> bool {
+    StatFields::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && stat.state == "T")
 }
 
-/// All living processes below `pid`, by today's parents.
+/// All live descendants of `pid`, by current parents.
 #[must_use]
-pub fn descendants(pid: u32) -> BTreeSet<ProcessId> {
-    let mut children: BTreeMap<u32, Vec<(ProcessId, bool)>> = BTreeMap::new();
+pub fn descendants(pid: u32) -> BTreeSet<ProcessKey> {
+    let mut children: BTreeMap<u32, Vec<(ProcessKey, bool)>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let Some(stat) = Stat::read(pid) else { continue };
-        let process = ProcessId { pid, start_time: stat.start_time };
+        let Some(stat) = StatFields::read(pid) else { continue };
+        let process = ProcessKey { pid, start_time: stat.start_time };
         children.entry(stat.ppid).or_default().push((process, stat.is_dead()));
     }
     let mut found = BTreeSet::new();
@@ -91,13 +89,25 @@ fn kib_line(path: &str, key: &str) -> Option<u64> {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Exact anonymous resident memory of a process, by its page tables.
+/// Exact anonymous resident memory, from smaps.
 #[must_use]
 pub fn anonymous_bytes(pid: u32) -> Option<u64> {
     kib_line(&format!("/proc/{pid}/smaps_rollup"), "Anonymous")
 }
 
-/// Exact anonymous, shared and swapped memory of a process, each page divided by its users.
+/// The resident set of a process.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    kib_line(&format!("/proc/{pid}/status"), "VmRSS")
+}
+
+/// Memory of a process that is in swap.
+#[must_use]
+pub fn swapped_bytes(pid: u32) -> Option<u64> {
+    kib_line(&format!("/proc/{pid}/status"), "VmSwap")
+}
+
+/// Exact anonymous, shared and swapped memory, each page divided by the number of processes that map it.
 #[must_use]
 pub fn proportional_bytes(pid: u32) -> Option<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");

@@ -1,5 +1,5 @@
-//! A place of its own for each test: a directory, programs under names that nobody else has, and a process that is the
-//! parent of all that runs there.
+//! The processes of a test: a directory, programs with unique names, and a subreaper that is the parent of everything that
+//! runs there.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +13,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
 use crate::binaries::binaries;
-use crate::proc::{ProcessId, descendants};
+use crate::proc::{ProcessKey, descendants};
 use crate::{limit, poll};
 
-/// The stage of one test. When it is dropped, or when the test's process dies in whatever way, all that ran on it ends.
+/// The stage of one test. All its processes are killed when it is dropped or the test dies.
 pub struct Stage {
     directory: TempDir,
     agent: String,
@@ -31,14 +31,13 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// An empty stage.
     ///
     /// # Panics
-    /// When it cannot be set up.
+    /// When it cannot be created.
     #[must_use]
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("watchdog-test-").tempdir().expect("a directory");
-        // Other users take part in some tests, and report here too.
+        // Processes of other users report here too.
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o1777)).expect("permissions");
         let reports = std::fs::File::create(directory.path().join("reports")).expect("the file of reports");
         reports.set_permissions(PermissionsExt::from_mode(0o666)).expect("permissions");
@@ -60,25 +59,21 @@ impl Stage {
         stage
     }
 
-    /// The directory, which is readable and writable for every user.
-    #[must_use]
+    /// Readable and writable for every user.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The file name that a profile of the test takes for an agent: `agent-` and what no other test has.
-    #[must_use]
+    /// The unique file name of the agent, for its profile.
     pub fn agent_name(&self) -> &str {
         &self.agent
     }
 
-    /// The pid of the process below which everything runs.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Makes the fixture available under this name, so that scripts can `spawn` it.
+    /// Installs the fixture under this name, for `spawn` in scripts.
     ///
     /// # Panics
     /// When that fails.
@@ -88,7 +83,7 @@ impl Stage {
         path
     }
 
-    /// The same with a file of its own, whose owner and mode can be changed: installed ones are links to one file.
+    /// The same as a copy, whose owner and mode can be changed; others are hard links to one file.
     ///
     /// # Panics
     /// When that fails.
@@ -98,7 +93,7 @@ impl Stage {
         path
     }
 
-    /// Makes a named pipe that scripts can use as a program's standard input.
+    /// Creates a FIFO, for a script's stdin.
     ///
     /// # Panics
     /// When that fails.
@@ -110,24 +105,24 @@ impl Stage {
     }
 
     /// Starts the agent with this script; `AGENT` in it stands for the agent's name.
-    pub fn agent(&mut self, script: &str) -> ProcessId {
+    pub fn agent(&mut self, script: &str) -> ProcessKey {
         let agent = self.agent.clone();
         self.start(&agent, script)
     }
 
     /// Starts an installed program with this script.
-    pub fn start(&mut self, name: &str, script: &str) -> ProcessId {
+    pub fn start(&mut self, name: &str, script: &str) -> ProcessKey {
         let path = self.directory().join(name).display().to_string();
         let agent = self.agent.clone();
         let words = script.split_whitespace().map(|word| if word == "AGENT" { agent.clone() } else { word.to_owned() });
         self.execute([path].into_iter().chain(words).collect())
     }
 
-    /// Starts any program: a path and its arguments.
+    /// Starts any program: its path and arguments.
     ///
     /// # Panics
-    /// When the stage is gone.
-    pub fn execute(&mut self, words: Vec<String>) -> ProcessId {
+    /// When the subreaper has exited.
+    pub fn execute(&mut self, words: Vec<String>) -> ProcessKey {
         let stdin = self.process.stdin.as_mut().expect("a piped input");
         writeln!(stdin, "{}", words.join("\u{1f}")).expect("the stage listens");
         let mut answer = String::new();
@@ -135,29 +130,28 @@ impl Stage {
         parse_identity(&answer).unwrap_or_else(|| panic!("no identity: {answer:?}\n{}", self.log()))
     }
 
-    /// Lets every script go on that waits for this file.
+    /// Releases all scripts that wait for this file.
     ///
     /// # Panics
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub fn mark(&self, name: &str) {
         std::fs::File::create(self.directory().join(name)).expect("a mark");
     }
 
-    /// Waits until a script has made this file.
+    /// Waits until a script has created this file.
     ///
     /// # Panics
-    /// When that takes too long.
+    /// After the time limit.
     pub fn await_mark(&self, name: &str) {
         let path = self.directory().join(name);
         let there = poll(limit(Duration::from_secs(30)), || path.exists().then_some(()));
-        assert!(there.is_some(), "nobody made {name}\n{}", self.log());
+        assert!(there.is_some(), "no process made {name}\n{}", self.log());
     }
 
-    /// Everything that scripts have reported: by name, in the order of the reports.
-    #[must_use]
-    pub fn reports(&self) -> BTreeMap<String, Vec<ProcessId>> {
+    /// All reports of scripts by name, in order.
+    pub fn reports(&self) -> BTreeMap<String, Vec<ProcessKey>> {
         let text = std::fs::read_to_string(self.directory().join("reports")).unwrap_or_default();
-        let mut reports: BTreeMap<String, Vec<ProcessId>> = BTreeMap::new();
+        let mut reports: BTreeMap<String, Vec<ProcessKey>> = BTreeMap::new();
         for line in text.lines() {
             if let Some((name, identity)) = line.split_once(' ')
                 && let Some(process) = parse_identity(identity)
@@ -169,40 +163,40 @@ impl Stage {
     }
 
     /// Waits for the report of this name.
-    pub fn reported(&self, name: &str) -> ProcessId {
+    pub fn reported(&self, name: &str) -> ProcessKey {
         self.all_reported(name, 1)[0]
     }
 
     /// Waits for this many reports of one name.
     ///
     /// # Panics
-    /// When they do not come.
-    pub fn all_reported(&self, name: &str, count: usize) -> Vec<ProcessId> {
+    /// After the time limit.
+    pub fn all_reported(&self, name: &str, count: usize) -> Vec<ProcessKey> {
         let found = poll(limit(Duration::from_secs(20)), || {
             self.reports().remove(name).filter(|processes| processes.len() >= count)
         });
         found.unwrap_or_else(|| panic!("no {count} reports of {name}, but {:?}\n{}", self.reports(), self.log()))
     }
 
-    /// Sends a signal to a process that runs on this stage.
+    /// Sends a signal to a process of this stage.
     ///
     /// # Panics
-    /// When it is not there.
-    pub fn signal(&self, process: ProcessId, signal: Signal) {
+    /// When it has exited.
+    pub fn signal(&self, process: ProcessKey, signal: Signal) {
         assert!(self.signal_if_there(process, signal), "{process} does not run on this stage");
     }
 
-    /// Sends a signal to a process that may have ended by itself; whether it was there.
+    /// Sends a signal to a process that may have exited. Returns whether it was alive.
     ///
     /// # Panics
-    /// When it cannot be sent for another reason.
-    pub fn signal_if_there(&self, process: ProcessId, signal: Signal) -> bool {
+    /// When the signal cannot be sent for another reason.
+    pub fn signal_if_there(&self, process: ProcessKey, signal: Signal) -> bool {
         let pid = Pid::from_raw(i32::try_from(process.pid).unwrap()).expect("a pid");
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => return false,
             opened => opened.unwrap_or_else(|error| panic!("pidfd of {process}: {error}")),
         };
-        // The handle pins the process: after this check it cannot be another's.
+        // The pidfd is opened before this check, so the signal cannot reach another process.
         if !descendants(self.pid()).contains(&process) {
             return false;
         }
@@ -213,12 +207,11 @@ impl Stage {
     }
 
     /// SIGKILL.
-    pub fn kill(&self, process: ProcessId) {
+    pub fn kill(&self, process: ProcessKey) {
         self.signal(process, Signal::KILL);
     }
 
-    /// What the programs have said.
-    #[must_use]
+    /// Output of the programs.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory().join("stage.log")).unwrap_or_default()
     }
@@ -226,16 +219,16 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // The end of its input is the stage's sign to end everything below it.
+        // The subreaper kills all processes when its stdin ends.
         drop(self.process.stdin.take());
-        let gone = poll(limit(Duration::from_secs(30)), || self.process.try_wait().ok().flatten());
-        if gone.is_none() {
+        let exited = poll(limit(Duration::from_secs(30)), || self.process.try_wait().ok().flatten());
+        if exited.is_none() {
             eprintln!("the stage {} did not end", self.process.id());
         }
     }
 }
 
-/// Puts a program under another name, where every user can execute it.
+/// Installs a program under another name, executable for every user.
 pub(crate) fn install(program: &Path, path: &Path) {
     if std::fs::hard_link(program, path).is_err() {
         copy(program, path);
@@ -247,7 +240,7 @@ fn copy(program: &Path, path: &Path) {
     assert!(copied.success(), "cannot copy {} to {}", program.display(), path.display());
 }
 
-fn parse_identity(text: &str) -> Option<ProcessId> {
+fn parse_identity(text: &str) -> Option<ProcessKey> {
     let (pid, start_time) = text.trim().split_once(' ')?;
-    Some(ProcessId { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+    Some(ProcessKey { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
 }

@@ -1,58 +1,58 @@
-//! Given processes that fork and die while no daemon runs, the next daemon knows them.
+//! Processes that fork and exit while no daemon runs are known to the next daemon.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use watchdog::api::{FindingKind, ProcessState};
-use watchdog_tests::{Daemon, Look, Options, ProcessId, Stage, evidence, is_alive, limit, poll, seconds};
+use watchdog_api::{FindingKind, ProcessState};
+use watchdog_tests::{
+    Daemon, DaemonOptions, GrantedCapabilities, ProcessKey, Snapshot, Stage, evidence, is_alive, limit, poll, seconds,
+};
 
 /// An agent whose helper detaches a grandchild, named `late`, as soon as `go` is marked.
 const DETACHES: &str = "bury report agent fork [ await go fork [ setsid exec helper [ report late hold ] ] ] hold";
 /// An agent with three helpers.
 const THREE: &str = "times 3 [ spawn helper [ report helper hold ] ] report agent hold";
 
-fn pids(look: &Look, agent: ProcessId) -> Vec<u32> {
-    look.session_with(agent).iter().flat_map(|session| &session.processes).map(|process| process.pid).collect()
+fn pids(snapshot: &Snapshot, agent: ProcessKey) -> Vec<u32> {
+    snapshot.session_with(agent).iter().flat_map(|session| &session.processes).map(|process| process.pid).collect()
 }
 
 /// Asserts that the daemon shows one orphan finding of these processes within a second.
-fn one_orphan_finding(daemon: &Daemon, helpers: &[ProcessId]) {
-    let finding = daemon.eventually(seconds(1.0), "an orphan finding", |look| {
-        look.open(FindingKind::Orphan).first().map(|finding| (*finding).clone())
+fn one_orphan_finding(daemon: &Daemon, helpers: &[ProcessKey]) {
+    let finding = daemon.eventually(seconds(1.0), "an orphan finding", |snapshot| {
+        snapshot.open(FindingKind::Orphan).first().map(|finding| (*finding).clone())
     });
     let processes: Vec<serde_json::Value> = evidence(&finding, "processes");
     let found: BTreeSet<u64> = processes.iter().filter_map(|process| process["pid"].as_u64()).collect();
     assert_eq!(found, helpers.iter().map(|helper| u64::from(helper.pid)).collect(), "{finding:#?}");
-    assert_eq!(daemon.look().open(FindingKind::Orphan).len(), 1, "{}", daemon.describe(Some(&daemon.look())));
+    assert_eq!(daemon.snapshot().open(FindingKind::Orphan).len(), 1, "{}", daemon.describe(Some(&daemon.snapshot())));
 }
 
 #[test]
 fn helper_detached_meanwhile_is_member() {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     let agent = stage.agent(DETACHES);
-    daemon.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    daemon.eventually(seconds(2.0), "the session", |snapshot| snapshot.session(agent).map(drop));
     daemon.end(Signal::TERM);
     stage.mark("go");
     let late = stage.reported("late");
     daemon.restart();
 
-    let look = daemon.look();
-    assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
-    let shown = look.process(late).unwrap();
+    let snapshot = daemon.snapshot();
+    assert_eq!(pids(&snapshot, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&snapshot)));
+    let shown = snapshot.process(late).unwrap();
     assert_ne!(shown.ppid, agent.pid, "it detached");
-    assert_eq!(shown.depth, 2, "{}", daemon.describe(Some(&look)));
+    assert_eq!(shown.depth, 2, "{}", daemon.describe(Some(&snapshot)));
 }
 
 #[test]
 fn agent_killed_meanwhile_leaves_orphans() {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     let began = Instant::now();
     let agent = stage.agent(THREE);
     let helpers = stage.all_reported("helper", 3);
-    daemon.eventually(seconds(2.0), "four processes", |look| (pids(look, agent).len() == 4).then_some(()));
+    daemon.eventually(seconds(2.0), "four processes", |snapshot| (pids(snapshot, agent).len() == 4).then_some(()));
     daemon.end(Signal::KILL);
     stage.kill(agent);
     let lived = began.elapsed();
@@ -88,9 +88,10 @@ fn lease_of_dead_agent_ends() {
 #[test]
 fn unit_capabilities_suffice_for_takeover() {
     let mut stage = Stage::new();
-    let mut daemon = Daemon::with(&stage, &Options { as_unit: true, ..Options::default() });
+    let mut daemon =
+        Daemon::with(&stage, &DaemonOptions { capabilities: GrantedCapabilities::Unit, ..DaemonOptions::default() });
     let agent = stage.agent(DETACHES);
-    daemon.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    daemon.eventually(seconds(2.0), "the session", |snapshot| snapshot.session(agent).map(drop));
     daemon.end(Signal::KILL);
     stage.mark("go");
     let late = stage.reported("late");
@@ -98,21 +99,24 @@ fn unit_capabilities_suffice_for_takeover() {
 
     let log = daemon.log();
     assert!(log.contains("took over"), "{log}");
-    assert!(!log.contains("only imported") && !log.contains("cannot open"), "{log}");
-    let look = daemon.look();
-    assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
+    assert!(!log.contains("importing their maps") && !log.contains("cannot open"), "{log}");
+    let snapshot = daemon.snapshot();
+    assert_eq!(pids(&snapshot, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&snapshot)));
 }
 
 #[test]
 fn another_layout_takes_over_without_gap() {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     let agent = stage.agent(
         "spawn helper [ bury for 6 [ fork [ fork [ setsid exec helper [ report survivor hold ] ] ] sleep 0.02 ] \
          report over hold ] report agent hold",
     );
     stage.reported("survivor");
+    // Kernels that preempt programs skip some, and count them: the child of parents that have exited is lost then.
+    let skipped = |daemon: &Daemon| daemon.status().tracking.missed_runs;
+    let mut skipped_before = 0;
     for max_processes in [2_000, 3_000] {
+        skipped_before += skipped(&daemon);
         daemon.end(Signal::KILL);
         daemon.configure(&stage, &format!("[tracking]\nmax_processes = {max_processes}\n"));
         daemon.restart();
@@ -124,12 +128,17 @@ fn another_layout_takes_over_without_gap() {
         // The last one may report later than the helper.
         let survivors = stage.reports().remove("survivor").unwrap();
         expected = survivors.iter().chain([&agent, &helper]).map(|process| process.pid).collect();
-        found = pids(&daemon.look(), agent).into_iter().collect();
+        found = pids(&daemon.snapshot(), agent).into_iter().collect();
         (found == expected).then_some(())
     });
     let missing: Vec<_> = expected.difference(&found).collect();
     let others: Vec<_> = found.difference(&expected).collect();
-    assert!(equal.is_some(), "missing {missing:?}, others {others:?}\n{}", daemon.log());
+    let skipped = skipped_before + skipped(&daemon);
+    assert!(
+        equal.is_some() || (others.is_empty() && missing.len() as u64 <= skipped),
+        "missing {missing:?}, others {others:?}, skipped {skipped}\n{}",
+        daemon.log()
+    );
     let unpinned = {
         daemon.end(Signal::TERM);
         daemon.unpin().stdout
@@ -139,22 +148,21 @@ fn another_layout_takes_over_without_gap() {
 
 #[test]
 fn full_ring_is_counted_and_repaired() {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     let agent = stage.agent(
         "spawn helper [ bury await go times 9000 [ fork [ exit ] ] fork [ fork [ setsid report late hold ] ] \
          report over hold ] report agent hold",
     );
-    daemon.eventually(seconds(2.0), "the session", |look| (pids(look, agent).len() == 2).then_some(()));
+    daemon.eventually(seconds(2.0), "the session", |snapshot| (pids(snapshot, agent).len() == 2).then_some(()));
     daemon.end(Signal::KILL);
     stage.mark("go");
     let helper = stage.reported("over");
     let late = stage.reported("late");
     daemon.restart();
 
-    daemon.eventually(seconds(3.0), "the survivors and no other", |look| {
+    daemon.eventually(seconds(3.0), "the survivors and no other", |snapshot| {
         let expected = [agent.pid, helper.pid, late.pid].into();
-        (pids(look, agent).into_iter().collect::<BTreeSet<_>>() == expected).then_some(())
+        (pids(snapshot, agent).into_iter().collect::<BTreeSet<_>>() == expected).then_some(())
     });
     let status = poll(seconds(3.0), || Some(daemon.status()).filter(|status| status.reconciles > 0));
     assert!(status.is_some_and(|status| status.lost_events > 0), "{:#?}\n{}", daemon.status(), daemon.log());
@@ -162,10 +170,9 @@ fn full_ring_is_counted_and_repaired() {
 
 #[test]
 fn killed_starts_lose_nothing() {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     let agent = stage.agent(DETACHES);
-    daemon.eventually(seconds(2.0), "the session", |look| look.session(agent).map(drop));
+    daemon.eventually(seconds(2.0), "the session", |snapshot| snapshot.session(agent).map(drop));
     daemon.end(Signal::KILL);
     for nth in 1..=8_u64 {
         if nth == 4 {
@@ -180,14 +187,13 @@ fn killed_starts_lose_nothing() {
     let late = stage.reported("late");
     daemon.restart();
 
-    let look = daemon.look();
-    assert_eq!(pids(&look, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&look)));
+    let snapshot = daemon.snapshot();
+    assert_eq!(pids(&snapshot, agent), [agent.pid, late.pid], "{}", daemon.describe(Some(&snapshot)));
 }
 
 /// Kills a daemon several times after it has opened the ring that holds the begin of a session, and before its table is built.
 fn kill_while_building(layouts: u64) {
-    let mut stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (mut stage, mut daemon) = Daemon::on_stage();
     daemon.end(Signal::KILL);
     let agent = stage.agent("spawn helper [ report late hold ] report agent hold");
     let late = stage.reported("late");
@@ -203,8 +209,8 @@ fn kill_while_building(layouts: u64) {
     }
     daemon.restart();
 
-    let look = daemon.look();
-    assert!(look.session_with(late).is_some(), "{}", daemon.describe(Some(&look)));
+    let snapshot = daemon.snapshot();
+    assert!(snapshot.session_with(late).is_some(), "{}", daemon.describe(Some(&snapshot)));
 }
 
 #[test]
@@ -219,8 +225,7 @@ fn killed_imports_keep_new_session() {
 
 #[test]
 fn unpin_removes_everything() {
-    let stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+    let (_stage, mut daemon) = Daemon::on_stage();
     let doctor = daemon.ctl(&["doctor"]).json();
     let capabilities = doctor["capabilities"].as_array().unwrap();
     let bpffs = capabilities.iter().find(|capability| capability["name"] == "bpffs").unwrap();
@@ -258,11 +263,11 @@ fn pins_of_removed_directories_are_swept() {
 #[test]
 fn orphans_are_known_without_bpffs() {
     let mut stage = Stage::new();
-    let mut daemon = Daemon::with(&stage, &Options { without_bpffs: true, ..Options::default() });
+    let mut daemon = Daemon::with(&stage, &DaemonOptions { without_bpffs: true, ..DaemonOptions::default() });
     assert!(daemon.log().contains("While no daemon runs, processes are not tracked"), "{}", daemon.log());
     let agent = stage.agent(THREE);
     let helpers = stage.all_reported("helper", 3);
-    daemon.eventually(seconds(2.0), "four processes", |look| (pids(look, agent).len() == 4).then_some(()));
+    daemon.eventually(seconds(2.0), "four processes", |snapshot| (pids(snapshot, agent).len() == 4).then_some(()));
     // Members are written once a second.
     std::thread::sleep(seconds(1.5));
     daemon.end(Signal::KILL);
@@ -270,10 +275,10 @@ fn orphans_are_known_without_bpffs() {
     std::thread::sleep(Duration::from_millis(2_500));
     daemon.restart();
 
-    daemon.eventually(seconds(3.0), "three orphans", |look| {
+    daemon.eventually(seconds(3.0), "three orphans", |snapshot| {
         let orphans = helpers
             .iter()
-            .filter(|helper| look.process(**helper).is_some_and(|process| process.state == ProcessState::Orphaned));
+            .filter(|helper| snapshot.process(**helper).is_some_and(|process| process.state == ProcessState::Orphaned));
         (orphans.count() == 3).then_some(())
     });
     let doctor = daemon.ctl(&["doctor"]).json();

@@ -1,31 +1,30 @@
-//! Given a daemon that may act, what a dead agent left is ended, in time and told of; given one that may not, nothing is ever sent.
+//! With `enforce`, orphans are terminated in time and reported; without it, no signal is ever sent.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use watchdog::api::{ActionState, DecidedBy, FindingKind};
+use watchdog_api::{ActionState, DecidedBy, FindingKind};
 use watchdog_tests::{
-    Daemon, Look, ProcessId, Stage, in_guest, is_alive, is_stopped, living, poll, post, seconds, sent,
+    Daemon, ProcessKey, Snapshot, Stage, in_guest, is_alive, is_stopped, living, poll, post, seconds, sent,
 };
 
 const ENFORCING: &str = "[orphans]\ngrace = \"1s\"\n[actions]\nenforce = true\nkill_after = \"1s\"\n";
 
 /// Starts an agent whose helper counts each SIGTERM that it gets, and kills the agent.
-fn left_behind(stage: &mut Stage, daemon: &Daemon) -> ProcessId {
+fn left_behind(stage: &mut Stage, daemon: &Daemon) -> ProcessKey {
     let agent = stage.agent("spawn helper [ count-term terms report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(1.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
     helper
 }
 
-/// The session in which this process is.
-fn session_of(look: &Look, process: ProcessId) -> Option<u64> {
-    look.session_with(process).map(|session| session.id)
+fn session_of(snapshot: &Snapshot, process: ProcessKey) -> Option<u64> {
+    snapshot.session_with(process).map(|session| session.id)
 }
 
 #[test]
-fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
+fn orphans_terminated_after_grace() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, ENFORCING);
     let agent = stage.agent(
@@ -37,8 +36,8 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
     let stubborn = orphans[4];
     let other = stage.agent("spawn helper [ count-term terms report other hold ] hold");
     let others = [other, stage.reported("other")];
-    daemon.eventually(seconds(2.0), "both trees", |look| {
-        orphans.iter().chain(&others).all(|process| look.process(*process).is_some()).then_some(())
+    daemon.eventually(seconds(2.0), "both trees", |snapshot| {
+        orphans.iter().chain(&others).all(|process| snapshot.process(*process).is_some()).then_some(())
     });
 
     let killed = Instant::now();
@@ -46,9 +45,9 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
     let first = poll(seconds(4.0), || (living(&orphans).len() < orphans.len()).then(|| killed.elapsed()));
     let last = poll(seconds(4.0), || living(&orphans).is_empty().then(|| killed.elapsed()));
 
-    let told = || format!("{:#?}\n{}", daemon.receipts(), daemon.describe(Some(&daemon.look())));
-    assert!(first.is_some_and(|first| first > Duration::from_millis(900)), "within the grace: {first:?}\n{}", told());
-    assert!(last.is_some_and(|last| last < seconds(3.5)), "{last:?}: {:?}\n{}", living(&orphans), told());
+    let state = || format!("{:#?}\n{}", daemon.receipts(), daemon.describe(Some(&daemon.snapshot())));
+    assert!(first.is_some_and(|first| first > Duration::from_millis(900)), "within the grace: {first:?}\n{}", state());
+    assert!(last.is_some_and(|last| last < seconds(3.5)), "{last:?}: {:?}\n{}", living(&orphans), state());
     assert_eq!(stage.terms(stubborn), 1);
     let receipt = daemon.only_receipt(seconds(4.0));
     assert_eq!((receipt.state, receipt.by), (ActionState::Done, DecidedBy::Policy), "{receipt:#?}");
@@ -58,15 +57,20 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
         let expected: &[&str] = if orphan == stubborn { &["TERM", "KILL"] } else { &["TERM"] };
         assert_eq!(sent(&receipt, orphan), expected, "{orphan} in {receipt:#?}");
     }
-    let place = |process: ProcessId| receipt.targets.iter().position(|target| target.pid == process.pid);
+    let place = |process: ProcessKey| receipt.targets.iter().position(|target| target.pid == process.pid);
     assert!(
         place(orphans[2]) < place(orphans[1]) && place(orphans[1]) < place(orphans[0]),
         "leaves first: {receipt:#?}"
     );
     daemon
         .eventually(seconds(3.0), "it is remembered", |_| (daemon.remembered().last() == Some(&receipt)).then_some(()));
-    let finding = daemon.eventually(seconds(2.0), "the finding closes", |look| {
-        look.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).copied().cloned()
+    let finding = daemon.eventually(seconds(2.0), "the finding closes", |snapshot| {
+        snapshot
+            .findings_of(FindingKind::Orphan)
+            .first()
+            .filter(|finding| finding.closed_at.is_some())
+            .copied()
+            .cloned()
     });
     assert!(finding.action_taken.is_some_and(|taken| taken.starts_with("terminate (action ")));
     let metrics = daemon.metrics();
@@ -77,7 +81,7 @@ fn what_a_dead_agent_leaves_is_ended_in_time_and_nobody_else() {
 }
 
 #[test]
-fn without_enforce_nothing_is_sent_whatever_else_is_set() {
+fn without_enforce_nothing_is_signalled() {
     if in_guest() {
         eprintln!("not in a guest: what is decided is the same on every kernel");
         return;
@@ -87,12 +91,12 @@ fn without_enforce_nothing_is_sent_whatever_else_is_set() {
         emergency_term = \"100%\"\nemergency_kill = \"99%\"\nsettle = \"1s\"\n";
     let daemon = Daemon::configured(&stage, config);
     let helper = left_behind(&mut stage, &daemon);
-    daemon.eventually(seconds(2.0), "a proposal", |look| {
-        look.open(FindingKind::Orphan).first().filter(|finding| finding.proposed_action == "terminate").map(drop)
+    daemon.eventually(seconds(2.0), "a proposal", |snapshot| {
+        snapshot.open(FindingKind::Orphan).first().filter(|finding| finding.proposed_action == "terminate").map(drop)
     });
 
-    daemon.never(Duration::from_millis(2_500), "an action", |look| {
-        let taken = look.findings.iter().find(|finding| finding.action_taken.is_some()).map(drop);
+    daemon.never(Duration::from_millis(2_500), "an action", |snapshot| {
+        let taken = snapshot.findings.iter().find(|finding| finding.action_taken.is_some()).map(drop);
         taken.or_else(|| (!daemon.receipts().is_empty()).then_some(()))
     });
 
@@ -101,7 +105,7 @@ fn without_enforce_nothing_is_sent_whatever_else_is_set() {
 }
 
 #[test]
-fn adopting_within_the_grace_calls_it_off_until_that_is_taken_back() {
+fn adoption_cancels_action_until_undone() {
     if in_guest() {
         eprintln!("not in a guest: what is decided is the same on every kernel");
         return;
@@ -109,7 +113,7 @@ fn adopting_within_the_grace_calls_it_off_until_that_is_taken_back() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, &ENFORCING.replace("grace = \"1s\"", "grace = \"2s\""));
     let helper = left_behind(&mut stage, &daemon);
-    daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    daemon.eventually(seconds(1.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
 
     let adopted = post(&daemon.socket(), "/v1/adopt", &json!({ "pid": helper.pid }));
     assert!(adopted.as_ref().is_ok_and(|answer| answer.status == 200), "{adopted:?}");
@@ -129,12 +133,12 @@ fn adopting_within_the_grace_calls_it_off_until_that_is_taken_back() {
 }
 
 #[test]
-fn what_is_frozen_stands_still_until_a_person_lets_it_go() {
+fn frozen_orphan_stops_until_thawed() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, &format!("{ENFORCING}orphan = \"freeze\"\n"));
     let agent = stage.agent("spawn helper [ report npm spawn helper [ report server hold ] hold ] hold");
     let frozen = ["npm", "server"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "the helpers", |look| look.process(frozen[1]).map(drop));
+    daemon.eventually(seconds(1.0), "the helpers", |snapshot| snapshot.process(frozen[1]).map(drop));
     stage.kill(agent);
     let stopped = || frozen.iter().all(|process| is_stopped(*process));
     let receipt = daemon.eventually(seconds(4.0), "both are frozen", |_| {
@@ -156,12 +160,12 @@ fn what_is_frozen_stands_still_until_a_person_lets_it_go() {
 }
 
 #[test]
-fn a_session_that_is_ended_goes_from_its_leaves_up_with_its_agent() {
+fn ended_session_terminates_leaves_first() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, "[actions]\nkill_after = \"1s\"\n");
     let agent = stage.agent("spawn helper [ report npm spawn helper [ report server hold ] hold ] hold");
     let [npm, server] = ["npm", "server"].map(|name| stage.reported(name));
-    let session = daemon.eventually(seconds(1.0), "the tree", |look| session_of(look, server));
+    let session = daemon.eventually(seconds(1.0), "the tree", |snapshot| session_of(snapshot, server));
 
     let ended = daemon.ctl(&["end", &session.to_string(), "--yes"]);
 

@@ -1,8 +1,8 @@
-//! Other people's scripts hold on to these names and exit codes: they may be added to, never changed.
+//! The contract with scripts: names and exit codes, to which new ones may be added.
 
 use serde_json::Value;
-use watchdog::api::FindingKind;
-use watchdog_tests::{Daemon, ProcessId, Stage, seconds};
+use watchdog_api::FindingKind;
+use watchdog_tests::{Daemon, ProcessKey, Stage, seconds};
 
 /// The names of an object that must be there.
 fn has(object: &Value, names: &[&str]) {
@@ -12,16 +12,15 @@ fn has(object: &Value, names: &[&str]) {
 }
 
 /// An orphaned session: a helper whose agent was killed.
-fn orphaned() -> (Stage, Daemon, ProcessId) {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn orphaned() -> (Stage, Daemon, ProcessKey) {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ report helper anon 8 hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(3.0), "the helper, with its memory", |look| {
-        (look.process(helper)?.anon_bytes >= 8 << 20).then_some(())
+    daemon.eventually(seconds(3.0), "the helper, with its memory", |snapshot| {
+        (snapshot.process(helper)?.anon_bytes >= 8 << 20).then_some(())
     });
     stage.kill(agent);
-    daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    daemon.eventually(seconds(1.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
     (stage, daemon, helper)
 }
 
@@ -117,8 +116,8 @@ fn findings_in_json() {
     assert_eq!((&finding["closed_at"], &finding["action_taken"]), (&Value::Null, &Value::Null));
 
     stage.kill(helper);
-    daemon.eventually(seconds(2.0), "closed", |look| {
-        look.findings.iter().all(|finding| finding.closed_at.is_some()).then_some(())
+    daemon.eventually(seconds(2.0), "closed", |snapshot| {
+        snapshot.findings.iter().all(|finding| finding.closed_at.is_some()).then_some(())
     });
     assert_eq!(daemon.ctl(&["findings"]).json()["findings"].as_array().map(Vec::len), Some(0), "only the open ones");
     let all = daemon.ctl(&["findings", "--all"]).json();
@@ -159,7 +158,7 @@ fn events_in_json() {
 }
 
 #[test]
-fn for_people_there_are_tables_without_colour_when_nobody_wants_it() {
+fn tables_have_no_colour_in_pipes() {
     let (_stage, daemon, helper) = orphaned();
 
     for command in [&["tree"][..], &["findings"], &["status"], &["events"], &["doctor"]] {
@@ -172,14 +171,14 @@ fn for_people_there_are_tables_without_colour_when_nobody_wants_it() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_not_done() {
+fn unknown_target_is_error() {
     let (_stage, daemon, _) = orphaned();
 
     // No process has this pid: it is above the highest that the kernel allows.
-    let gone = daemon.ctl(&["adopt", "4194305"]);
+    let missing = daemon.ctl(&["adopt", "4194305"]);
     let nonsense = daemon.ctl(&["adopt", "everything"]);
 
-    assert_eq!(gone.code, 1, "{gone:?}");
-    assert!(gone.stderr.contains("4194305"), "{gone:?}");
+    assert_eq!(missing.code, 1, "{missing:?}");
+    assert!(missing.stderr.contains("4194305"), "{missing:?}");
     assert_eq!(nonsense.code, 2, "{nonsense:?}");
 }

@@ -1,14 +1,14 @@
-//! The daemon's own life: start, readiness, reload, stop, and what it does without its privileges.
+//! Start, readiness, reload and stop of the daemon, and operation without privileges.
 
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use watchdog::api::FindingKind;
-use watchdog_tests::{Daemon, NOBODY, Options, Stage, get, limit, poll, raw_tcp, seconds};
+use watchdog_api::FindingKind;
+use watchdog_tests::{Daemon, DaemonOptions, NOBODY, Stage, get, limit, poll, raw_tcp, seconds};
 
 #[test]
-fn sigterm_ends_it_within_a_second_and_its_socket_with_it() {
+fn sigterm_stops_within_a_second() {
     for signal in [Signal::TERM, Signal::INT] {
         let stage = Stage::new();
         let mut daemon = Daemon::watching(&stage);
@@ -16,35 +16,33 @@ fn sigterm_ends_it_within_a_second_and_its_socket_with_it() {
 
         daemon.send(signal);
 
-        let status = daemon.wait(seconds(1.0)).unwrap_or_else(|| panic!("it goes on\n{}", daemon.log()));
+        let status = daemon.wait(seconds(1.0)).unwrap_or_else(|| panic!("it still runs\n{}", daemon.log()));
         assert_eq!(status.code(), Some(0), "{}", daemon.log());
         assert!(!daemon.socket().exists(), "the socket is left behind");
     }
 }
 
 #[test]
-fn sigterm_ends_it_also_while_clients_hang_on() {
-    let stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+fn sigterm_stops_despite_clients() {
+    let (_stage, mut daemon) = Daemon::on_stage();
     let mut follower = daemon.follow(&["events", "--follow"]);
     let _half = std::os::unix::net::UnixStream::connect(daemon.socket()).expect("the socket");
     std::thread::sleep(Duration::from_millis(200));
 
     daemon.send(Signal::TERM);
 
-    let status = daemon.wait(seconds(1.0)).unwrap_or_else(|| panic!("it goes on\n{}", daemon.log()));
+    let status = daemon.wait(seconds(1.0)).unwrap_or_else(|| panic!("it still runs\n{}", daemon.log()));
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
     let ended = poll(limit(Duration::from_secs(3)), || follower.try_wait().expect("our child"));
     if ended.is_none() {
         follower.kill().expect("our child");
     }
-    assert!(ended.is_some(), "a follower of a daemon that is gone does not wait for ever");
+    assert!(ended.is_some(), "a follower of a stopped daemon does not wait for ever");
 }
 
 #[test]
-fn a_second_one_on_the_same_runtime_directory_is_refused() {
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn second_daemon_is_refused() {
+    let (_stage, daemon) = Daemon::on_stage();
 
     let second = daemon.second();
 
@@ -53,16 +51,15 @@ fn a_second_one_on_the_same_runtime_directory_is_refused() {
         second.stderr.contains(daemon.socket().parent().expect("a directory").to_str().expect("a path")),
         "{second:?}"
     );
-    assert_eq!(get(&daemon.socket(), "/v1/status").expect("the first one goes on").status, 200);
+    assert_eq!(get(&daemon.socket(), "/v1/status").expect("the first one continues").status, 200);
 }
 
 #[test]
-fn one_that_was_killed_does_not_keep_the_next_from_starting() {
-    let stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+fn killed_daemon_can_be_restarted() {
+    let (_stage, mut daemon) = Daemon::on_stage();
     daemon.send(Signal::KILL);
     assert!(daemon.wait(seconds(2.0)).is_some());
-    assert!(daemon.socket().exists(), "nobody was there to remove it");
+    assert!(daemon.socket().exists(), "no daemon removed it");
 
     daemon.restart();
 
@@ -70,9 +67,8 @@ fn one_that_was_killed_does_not_keep_the_next_from_starting() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_and_the_old_one_stays() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn invalid_reload_keeps_old_configuration() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     daemon.reload("[orphans]\ngrace = \"2s\"\ngrase = \"3s\"\n");
 
@@ -80,30 +76,81 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     assert!(refused.is_some(), "the log names the key that is wrong\n{}", daemon.log());
     // The profile of this stage's agent is still there.
     let agent = stage.agent("hold");
-    daemon.eventually(seconds(1.0), "an agent by the old configuration", |look| look.session(agent).map(drop));
+    daemon.eventually(seconds(1.0), "an agent by the old configuration", |snapshot| snapshot.session(agent).map(drop));
 }
 
 #[test]
-fn a_good_configuration_is_taken_at_once() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn valid_reload_applies_at_once() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let other = format!("late-{}", stage.agent_name());
     stage.install(&other);
     let old = stage.agent("hold");
-    daemon.eventually(seconds(1.0), "an agent", |look| look.session(old).map(drop));
+    daemon.eventually(seconds(1.0), "an agent", |snapshot| snapshot.session(old).map(drop));
 
     daemon.reload(&format!("[[profile]]\nname = \"late\"\nexe = [\"*/{other}\"]\n"));
 
     let new = poll(seconds(5.0), || {
         let agent = stage.start(&other, "hold");
-        poll(seconds(0.3), || daemon.look().session(agent).map(|session| session.profile.clone()))
+        poll(seconds(0.3), || daemon.snapshot().session(agent).map(|session| session.profile.clone()))
     });
     assert_eq!(new.as_deref(), Some("late"), "{}", daemon.log());
-    assert!(daemon.look().session(old).is_some(), "what is recognised already stays so");
+    assert!(daemon.snapshot().session(old).is_some(), "what is recognised already stays so");
 }
 
 #[test]
-fn a_bad_configuration_file_stops_the_start_and_says_where() {
+fn config_set_reloads_the_daemon() {
+    let (_stage, daemon) = Daemon::on_stage();
+
+    let answer = daemon.ctl(&["config", "set", "actions.enforce", "true"]);
+
+    assert_eq!((answer.code, &answer.json()["reload"]["result"]), (0, &"accepted".into()), "{answer:?}");
+    let config = daemon.status().config.expect("a daemon of this version");
+    assert_eq!((config.file.as_str(), config.enforce), (daemon.config().to_str().expect("a path"), true));
+    let before = std::fs::read_to_string(daemon.config()).expect("a configuration");
+
+    let answer = daemon.ctl_text(&["config", "set", "orphans.grace", "soon"]);
+
+    assert!(answer.code == 1 && answer.stderr.contains("grace: \"soon\" is not a duration"), "{answer:?}");
+    assert_eq!(std::fs::read_to_string(daemon.config()).expect("a configuration"), before);
+    assert_eq!(daemon.status().config.map(|config| config.reloads), Some(config.reloads));
+}
+
+#[test]
+fn rejected_reload_is_shown_by_doctor() {
+    let (_stage, daemon) = Daemon::on_stage();
+
+    daemon.reload("[orphans]\ngrase = \"3s\"\n");
+
+    let rejected = || daemon.status().config.filter(|config| config.problem.is_some());
+    let problem = poll(seconds(3.0), rejected).and_then(|config| config.problem);
+    assert!(problem.as_ref().is_some_and(|problem| problem.contains("grase")), "{problem:?}");
+    let doctor = daemon.ctl_text(&["doctor"]);
+    assert!(doctor.stdout.contains("watchdogctl config check"), "{doctor:?}");
+}
+
+#[test]
+fn script_behind_shell_is_an_agent() {
+    let stage = Stage::new();
+    let script = stage.directory().join("hold-agent.sh");
+    std::fs::write(&script, "read line\n").expect("a script");
+    let config = format!("[[profile]]\nname = \"shell\"\nscript = [\"{}\"]\n", script.display());
+    let daemon = Daemon::configured(&stage, &config);
+
+    let mut shell = std::process::Command::new("/bin/sh");
+    let mut agent = shell.arg(&script).stdin(std::process::Stdio::piped()).spawn().expect("a shell");
+
+    let profile = poll(seconds(3.0), || {
+        let tree: watchdog_api::Tree = serde_json::from_value(daemon.get("/v1/tree")).expect("a tree");
+        let is_ours = |session: &&watchdog_api::Session| session.processes.iter().any(|one| one.pid == agent.id());
+        tree.sessions.iter().find(is_ours).map(|session| session.profile.clone())
+    });
+    drop(agent.stdin.take());
+    agent.wait().expect("the shell ends");
+    assert_eq!(profile.as_deref(), Some("shell"), "{}", daemon.log());
+}
+
+#[test]
+fn invalid_configuration_stops_start() {
     let stage = Stage::new();
     let file = stage.directory().join("bad.toml");
     std::fs::write(&file, "[orphans]\ngrace = \"soon\"\n").expect("a file");
@@ -120,14 +167,13 @@ fn a_bad_configuration_file_stops_the_start_and_says_where() {
 }
 
 #[test]
-fn metrics_have_the_names_of_the_contract() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn metric_names_follow_contract() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("fork [ report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(1.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
-    daemon.eventually(seconds(1.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    daemon.eventually(seconds(1.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
 
     let health = raw_tcp(daemon.metrics_address(), "/healthz").expect("an answer");
     assert_eq!(health.status, 200);
@@ -135,6 +181,12 @@ fn metrics_have_the_names_of_the_contract() {
         "agent_watchdog_sessions{profile=\"test\",state=\"orphaned\"} 1",
         "agent_watchdog_processes{kind=",
         "agent_watchdog_session_memory_bytes{profile=\"test\"}",
+        "agent_watchdog_orphan_memory_bytes{profile=\"test\"}",
+        "agent_watchdog_agent_deaths_total{cause=\"killed\"} 1",
+        "agent_watchdog_host_memory_total_bytes ",
+        "agent_watchdog_gate_sessions_limit inf",
+        "agent_watchdog_config_last_reload_successful 1",
+        "process_resident_memory_bytes ",
         "agent_watchdog_findings{kind=\"orphan\"} 1",
         "agent_watchdog_findings_total{kind=\"orphan\"} 1",
         "agent_watchdog_events_total{type=\"fork\"}",
@@ -153,12 +205,15 @@ fn metrics_have_the_names_of_the_contract() {
     let missing: Vec<_> = expected.iter().filter(|line| !metrics.contains(**line)).collect();
     assert!(shown.is_some(), "no {missing:?} in\n{metrics}");
     assert!(!metrics.contains(&helper.pid.to_string()) || !metrics.contains("pid="), "a pid is no label");
+
+    daemon.reload("[gate]\nmax_sessions = -1\n");
+    let refused = || daemon.metrics().contains("agent_watchdog_config_last_reload_successful 0\n").then_some(());
+    assert!(poll(seconds(3.0), refused).is_some(), "{}", daemon.metrics());
 }
 
 #[test]
-fn doctor_says_of_each_capability_whether_it_is_there() {
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn doctor_reports_every_capability() {
+    let (_stage, daemon) = Daemon::on_stage();
 
     let text = daemon.ctl_text(&["doctor"]);
     let json = daemon.ctl(&["doctor"]).json();
@@ -167,7 +222,7 @@ fn doctor_says_of_each_capability_whether_it_is_there() {
     let capabilities = json["capabilities"].as_array().unwrap_or_else(|| panic!("no capabilities in {json}"));
     for name in ["btf", "ring_buffer", "psi", "cgroup_v2"] {
         let found = capabilities.iter().find(|capability| capability["name"] == name);
-        let found = found.unwrap_or_else(|| panic!("doctor does not tell of {name}: {json}"));
+        let found = found.unwrap_or_else(|| panic!("doctor has no row {name}: {json}"));
         assert!(found["on"].is_boolean() && found["why"].is_string(), "{found}");
         assert!(text.stdout.contains(name), "{text:?}");
     }
@@ -176,9 +231,9 @@ fn doctor_says_of_each_capability_whether_it_is_there() {
 }
 
 #[test]
-fn without_root_it_says_what_is_missing_and_looks_at_proc() {
+fn without_root_it_polls_proc() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { uid: Some(NOBODY), ..Options::default() });
+    let daemon = Daemon::with(&stage, &DaemonOptions { uid: Some(NOBODY), ..DaemonOptions::default() });
 
     let status = daemon.status();
     assert!(status.degraded && !status.tracking.kernel_events, "{status:?}");
@@ -189,19 +244,18 @@ fn without_root_it_says_what_is_missing_and_looks_at_proc() {
 
     stage.start("helper", "uid 65534 exec AGENT [ report agent spawn helper [ report helper hold ] hold ]");
     let (agent, helper) = (stage.reported("agent"), stage.reported("helper"));
-    daemon.eventually(seconds(5.0), "a tree from /proc", |look| {
-        look.session(agent).filter(|session| session.processes.iter().any(|p| p.pid == helper.pid)).map(drop)
+    daemon.eventually(seconds(5.0), "a tree from /proc", |snapshot| {
+        snapshot.session(agent).filter(|session| session.processes.iter().any(|p| p.pid == helper.pid)).map(drop)
     });
     stage.kill(agent);
-    daemon.eventually(seconds(5.0), "an orphan, seen by a look at /proc", |look| {
-        look.open(FindingKind::Orphan).first().map(drop)
+    daemon.eventually(seconds(5.0), "an orphan, seen by a look at /proc", |snapshot| {
+        snapshot.open(FindingKind::Orphan).first().map(drop)
     });
 }
 
 #[test]
-fn a_daemon_that_is_not_there_is_told_apart_from_a_refusal() {
-    let stage = Stage::new();
-    let mut daemon = Daemon::watching(&stage);
+fn unreachable_daemon_differs_from_refusal() {
+    let (_stage, mut daemon) = Daemon::on_stage();
     daemon.send(Signal::TERM);
     assert!(daemon.wait(seconds(2.0)).is_some());
 
@@ -213,9 +267,8 @@ fn a_daemon_that_is_not_there_is_told_apart_from_a_refusal() {
 }
 
 #[test]
-fn a_follower_hears_of_events_as_they_happen() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn follower_receives_events_live() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let mut follower = daemon.follow(&["events", "--follow"]);
     let output = BufReader::new(follower.stdout.take().expect("a piped output"));
     let (send, receive) = std::sync::mpsc::channel();

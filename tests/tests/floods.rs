@@ -1,4 +1,4 @@
-//! Given users who flood the daemon with requests, connections and deaths, others are served and keep their records.
+//! Floods of requests, connections and deaths do not affect other users or their records.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test reports by a panic")]
 
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use watchdog::history::{Store, line};
-use watchdog_tests::{Daemon, NOBODY, Options, Stage, as_user, get, poll, raise_descriptor_limit, seconds};
+use watchdog_history::{Store, codec};
+use watchdog_tests::{Daemon, DaemonOptions, NOBODY, Stage, as_user, get, poll, raise_descriptor_limit, seconds};
 
 /// Threads that read the history: four for all users, and two of root's own.
 const READING_THREADS: usize = 6;
@@ -48,17 +48,16 @@ fn write_long_history(state: &Path) {
             "at": "2026-01-02T00:00:00Z", "run": "before", "owner_uid": NOBODY, "type": kind, "pid": number,
             "start_time": 1, "session": 1, "comm": "x".repeat(200), "version": "0", "boot_id": "b",
         });
-        line::encode(&serde_json::from_value(record).unwrap())
+        codec::encode(&serde_json::from_value(record).unwrap())
     };
     store.append(&(0..8_000).flat_map(record).collect::<Vec<u8>>()).unwrap();
 }
 
-/// A daemon that keeps the long history.
 fn with_long_history(stage: &Stage) -> Daemon {
     let state = stage.directory().join("long");
     write_long_history(&state);
     let config = "[history]\nretention = \"3650d\"\n";
-    Daemon::with(stage, &Options { state: Some(&state), config, ..Options::default() })
+    Daemon::with(stage, &DaemonOptions { state: Some(&state), config, ..DaemonOptions::default() })
 }
 
 #[test]
@@ -96,11 +95,11 @@ fn postmortem_flood_costs_few_threads() {
         std::thread::sleep(Duration::from_millis(500));
         (cpu_ticks(&daemon) - ticks < 10).then_some(())
     });
-    idle.expect("the daemon goes on reading for clients that have left");
+    idle.expect("the daemon still reads for clients that have left");
 }
 
 #[test]
-fn slow_readers_of_history_hold_no_thread() {
+fn slow_history_readers_block_nothing() {
     let stage = Stage::new();
     let daemon = with_long_history(&stage);
     let socket = daemon.socket();
@@ -124,8 +123,7 @@ fn slow_readers_of_history_hold_no_thread() {
 #[test]
 fn two_hogs_lock_no_user_out() {
     raise_descriptor_limit();
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (_stage, daemon) = Daemon::on_stage();
     let socket = daemon.socket();
     for request in ["/v1/events?follow=true", ""] {
         let hogs: Vec<Vec<UnixStream>> = [NOBODY, SECOND]
@@ -158,10 +156,9 @@ fn two_hogs_lock_no_user_out() {
 }
 
 #[test]
-fn idle_and_slow_clients_stop_no_scrape() {
+fn idle_clients_stop_no_scrape() {
     raise_descriptor_limit();
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (_stage, daemon) = Daemon::on_stage();
     let connect = |request: &[u8]| {
         let mut stream = TcpStream::connect(daemon.metrics_address()).expect("the metrics' address");
         let _ = stream.write_all(request);
@@ -189,10 +186,9 @@ fn idle_and_slow_clients_stop_no_scrape() {
 }
 
 #[test]
-fn deaths_of_one_session_displace_no_record() {
+fn deaths_displace_no_other_record() {
     const DEATHS: u64 = 1_500;
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let noise = stage.directory().join("noise.sh");
     let script = format!(
         "#!/bin/sh\ni=0\nwhile [ $i -lt {DEATHS} ]; do sh -c 'kill -9 $$'; i=$((i + 1)); done\n: > {}.over\n",
@@ -202,7 +198,7 @@ fn deaths_of_one_session_displace_no_record() {
     std::fs::set_permissions(&noise, std::fs::Permissions::from_mode(0o755)).unwrap();
     stage.start("helper", &format!("uid {SECOND} exec AGENT [ spawn helper [ report victim hold ] hold ]"));
     let victim = stage.reported("victim");
-    daemon.eventually(seconds(2.0), "the other user's helper", |look| look.process(victim).map(drop));
+    daemon.eventually(seconds(2.0), "the other user's helper", |snapshot| snapshot.process(victim).map(drop));
 
     stage.start("helper", &format!("uid {NOBODY} exec AGENT [ report noisy program - [ {} ] hold ]", noise.display()));
     let noisy = stage.reported("noisy");

@@ -1,4 +1,4 @@
-//! Given node programs that fill their heap, the daemon says so, and does not take it for the OOM killer's doing.
+//! A full V8 heap is reported as such, not as an OOM kill.
 //!
 //! Needs node.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use watchdog::api::Process;
+use watchdog_api::Process;
 use watchdog_tests::{Daemon, MIB, Stage, seconds};
 
 /// How long a heap may take to be full.
@@ -32,8 +32,8 @@ fn run(program: &str) -> (Stage, Daemon) {
 
 /// The process that runs the leak, or the shell around it.
 fn started(daemon: &Daemon, what: &str, is_it: impl Fn(&Process) -> bool) -> u32 {
-    daemon.eventually(seconds(10.0), what, |look| {
-        let processes = look.tree.sessions.iter().flat_map(|session| &session.processes);
+    daemon.eventually(seconds(10.0), what, |snapshot| {
+        let processes = snapshot.tree.sessions.iter().flat_map(|session| &session.processes);
         processes.into_iter().find(|process| is_it(process)).map(|process| process.pid)
     })
 }
@@ -54,27 +54,27 @@ fn is_a_full_heap_of_200_mib(death: &Value) {
 }
 
 #[test]
-fn a_heap_limit_in_the_arguments_is_what_node_died_of() {
+fn argument_heap_limit_explains_death() {
     let (_stage, daemon) = run("node --max-old-space-size=200 LEAK");
     let pid = started(&daemon, "node", runs_node);
     is_a_full_heap_of_200_mib(&daemon.death(pid, FULL));
 
     let text = daemon.ctl_text(&["explain", &pid.to_string()]);
     assert_eq!(text.code, 0, "{text:?}");
-    assert!(text.stdout.contains("filled its V8 heap and aborted (SIGABRT): the heap may have 200 MiB"), "{text:?}");
-    let oom = daemon.events().into_iter().find(|event| event.kind == "oom" && event.pid == Some(pid));
+    assert!(text.stdout.contains("ran out of V8 heap and aborted (SIGABRT): heap limit 200 MiB"), "{text:?}");
+    let oom = daemon.events().into_iter().find(|event| event.detail.kind() == "oom" && event.pid == Some(pid));
     assert_eq!(oom, None);
 }
 
 #[test]
-fn a_heap_limit_in_the_environment_is_what_node_died_of() {
+fn environment_heap_limit_explains_death() {
     let (_stage, daemon) = run("env NODE_OPTIONS=--max-old-space-size=200 node LEAK");
     let pid = started(&daemon, "node", runs_node);
     is_a_full_heap_of_200_mib(&daemon.death(pid, FULL));
 }
 
 #[test]
-fn a_shell_around_node_passes_the_full_heap_on() {
+fn shell_around_node_reports_heap() {
     let mut stage = Stage::new();
     let (leak, script) = (stage.directory().join("leak.js"), stage.directory().join("run.sh"));
     std::fs::write(&leak, LEAK).expect("the program");

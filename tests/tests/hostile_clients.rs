@@ -1,4 +1,4 @@
-//! Given clients that are slow, broken or hostile, tracking goes on as if they were not there.
+//! Slow, broken and hostile clients do not affect tracking.
 
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
@@ -14,15 +14,14 @@ use watchdog_tests::{Daemon, NOBODY, Stage, as_user, get, limit, poll, raise_des
 fn tracking_goes_on(daemon: &Daemon, stage: &mut Stage, name: &str) {
     let agent = stage.agent(&format!("spawn helper [ report {name} hold ] hold"));
     let helper = stage.reported(name);
-    daemon.eventually(seconds(1.0), "a new helper", |look| {
-        (look.session_with(helper)?.processes.len() == 2 && look.session(agent).is_some()).then_some(())
+    daemon.eventually(seconds(1.0), "a new helper", |snapshot| {
+        (snapshot.session_with(helper)?.processes.len() == 2 && snapshot.session(agent).is_some()).then_some(())
     });
 }
 
 #[test]
 fn half_a_request_holds_nothing_up() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let mut slow = UnixStream::connect(daemon.socket()).expect("the socket");
     slow.write_all(b"GET /v1/tree HT").expect("half a request");
 
@@ -37,9 +36,8 @@ fn half_a_request_holds_nothing_up() {
 }
 
 #[test]
-fn an_endless_head_is_cut_off() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn endless_request_head_is_cut_off() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let mut stream = UnixStream::connect(daemon.socket()).expect("the socket");
     stream.set_write_timeout(Some(limit(Duration::from_secs(10)))).expect("a time limit");
     stream.write_all(b"GET /v1/tree HTTP/1.1\r\nX: ").expect("a beginning");
@@ -56,9 +54,8 @@ fn an_endless_head_is_cut_off() {
 }
 
 #[test]
-fn a_huge_body_is_refused() {
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn huge_body_is_refused() {
+    let (_stage, daemon) = Daemon::on_stage();
     let head = format!(
         "POST /v1/adopt HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         100 * 1024 * 1024
@@ -85,10 +82,9 @@ fn thousand(socket: &Path) -> Vec<UnixStream> {
 }
 
 #[test]
-fn a_thousand_idle_connections_of_another_user_keep_root_nowhere_out() {
+fn idle_connections_keep_root_served() {
     raise_descriptor_limit();
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let socket = daemon.socket();
 
     let idle = as_user(NOBODY, move || thousand(&socket));
@@ -98,10 +94,9 @@ fn a_thousand_idle_connections_of_another_user_keep_root_nowhere_out() {
 }
 
 #[test]
-fn after_a_thousand_idle_connections_of_its_own_a_user_is_served_again() {
+fn idle_connections_are_evicted() {
     raise_descriptor_limit();
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let idle = thousand(&daemon.socket());
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
@@ -112,13 +107,14 @@ fn after_a_thousand_idle_connections_of_its_own_a_user_is_served_again() {
         poll(limit(Duration::from_secs(20)), || get(&daemon.socket(), "/v1/tree").ok().filter(|it| it.status == 200));
     assert!(answered.is_some(), "{}", daemon.log());
     drop(idle);
-    daemon.eventually(seconds(1.0), "agent and helper", |look| look.session(agent).and(look.process(helper)).map(drop));
+    daemon.eventually(seconds(1.0), "agent and helper", |snapshot| {
+        snapshot.session(agent).and(snapshot.process(helper)).map(drop)
+    });
 }
 
 #[test]
 fn garbage_is_answered_or_cut_off() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let requests: [&[u8]; 8] = [
         b"\0\0\0\0\0\0\0\0\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
@@ -141,12 +137,11 @@ fn garbage_is_answered_or_cut_off() {
 }
 
 #[test]
-fn a_slow_reader_of_events_holds_nothing_up() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn slow_event_reader_blocks_nothing() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let mut follower = daemon.follow(&["events", "--follow"]);
 
-    // Nobody reads the follower's output, while thousands of events happen.
+    // The follower's output is not read, while thousands of events happen.
     stage.agent("bury times 3000 [ fork [ exit ] ] report over hold");
     stage.reported("over");
 
@@ -157,9 +152,8 @@ fn a_slow_reader_of_events_holds_nothing_up() {
 }
 
 #[test]
-fn broken_requests_for_metrics_stop_no_scrape() {
-    let stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn broken_requests_stop_no_scrape() {
+    let (_stage, daemon) = Daemon::on_stage();
     let mut half = TcpStream::connect(daemon.metrics_address()).expect("the metrics' address");
     half.write_all(b"GET /met").expect("half a request");
 

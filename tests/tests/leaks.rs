@@ -1,22 +1,22 @@
-//! Given node programs below what a profile takes for an agent: one that leaks 50 MB a minute is found with its slope and
-//! the time until its heap is full, and one that only makes work for its garbage collector is not.
+//! Leaks of node programs: 50 MB a minute is found with its slope and the time to the heap limit; garbage collection alone
+//! is not.
 //!
-//! Needs node. Takes 100 seconds: V8 collects every twenty, and a floor takes some collections to be seen rising.
+//! Needs node. Takes 100 s: V8 collects every 20 s, and several collections are needed to detect a rising floor.
 
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use watchdog::api::{Finding, FindingKind, Severity};
-use watchdog_tests::{Daemon, ProcessId, Stage, anonymous_bytes, evidence, poll, seconds};
+use watchdog_api::{Finding, FindingKind, Severity};
+use watchdog_tests::{Daemon, ProcessKey, Stage, anonymous_bytes, evidence, poll, seconds};
 
 const MB: f64 = 1e6;
 /// Bytes per second: 50 MB a minute.
 const RATE: f64 = 50.0 * MB / 60.0;
 const HEAP_MIB: u64 = 200;
 
-/// Tells the test who it is, and writes how full its heap is into the file `heap`.
+/// Reports itself to the test, and writes the use of its heap into the file `heap`.
 const HEAD: &str = "
 const fs = require('fs');
 const stat = fs.readFileSync('/proc/self/stat', 'utf8');
@@ -47,7 +47,7 @@ setInterval(() => {
 ";
 
 /// Runs a node program as a helper of an agent.
-fn node(stage: &mut Stage, options: &str, program: &str) -> ProcessId {
+fn node(stage: &mut Stage, options: &str, program: &str) -> ProcessKey {
     let script: PathBuf = stage.directory().join("program.js");
     let text = format!("{HEAD}{}", program.replace("RATE", &RATE.to_string()));
     std::fs::write(&script, text).expect("the program");
@@ -55,34 +55,32 @@ fn node(stage: &mut Stage, options: &str, program: &str) -> ProcessId {
     stage.reported("node")
 }
 
-fn leak_of(look: &watchdog_tests::Look, process: ProcessId) -> Option<Finding> {
-    look.findings_of(FindingKind::Leak).into_iter().find(|finding| finding.pid == process.pid).cloned()
+fn leak_of(snapshot: &watchdog_tests::Snapshot, process: ProcessKey) -> Option<Finding> {
+    snapshot.findings_of(FindingKind::Leak).into_iter().find(|finding| finding.pid == process.pid).cloned()
 }
 
 #[test]
-fn a_node_process_that_leaks_50_mb_a_minute_is_found_with_its_slope_and_the_time_to_its_heap_limit() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn node_leak_has_slope_and_time() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let process = node(&mut stage, &format!("--max-old-space-size={HEAP_MIB}"), LEAK);
 
-    let leak = daemon.eventually(seconds(120.0), "a leak", |look| leak_of(look, process));
+    let leak = daemon.eventually(seconds(120.0), "a leak", |snapshot| leak_of(snapshot, process));
 
     let slope: f64 = evidence(&leak, "growth_bytes_per_second");
     assert!((slope / RATE - 1.0).abs() <= 0.2, "{slope} bytes per second where {RATE} are kept");
-    assert_eq!(leak.evidence["limit"], "v8-heap");
+    assert_eq!(leak.evidence.to_map()["limit"], "v8-heap");
     let heap = std::fs::read_to_string(stage.directory().join("heap")).expect("how full the heap is");
     let used: f64 = heap.parse().expect("a number");
     let truth = (HEAP_MIB as f64 * 1_048_576.0 - used) / RATE;
-    let told: f64 = evidence(&leak, "seconds_to_limit");
-    assert!((told / truth - 1.0).abs() <= 0.3, "{told} s where {truth} s are left");
+    let reported: f64 = evidence(&leak, "seconds_to_limit");
+    assert!((reported / truth - 1.0).abs() <= 0.3, "{reported} s where {truth} s are left");
     assert_eq!(leak.severity, Severity::Critical, "less than five minutes are left");
     assert!(daemon.metrics().contains("agent_watchdog_leak_bytes_per_second{"));
 }
 
 #[test]
-fn a_node_process_that_saw_tooths_is_no_leak() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn node_sawtooth_is_no_leak() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let process = node(&mut stage, "", SAW);
 
     let began = Instant::now();
@@ -93,9 +91,9 @@ fn a_node_process_that_saw_tooths_is_no_leak() {
             (least, most) = (least.min(now), most.max(now));
         }
         std::thread::sleep(Duration::from_millis(250));
-        leak_of(&daemon.look(), process)
+        leak_of(&daemon.snapshot(), process)
     });
     assert!(leak.is_none(), "{leak:#?}");
     assert!(most - least > 40_000_000, "memory swayed: from {least} to {most} bytes");
-    assert!(daemon.look().process(process).is_some(), "it was watched");
+    assert!(daemon.snapshot().process(process).is_some(), "it was watched");
 }

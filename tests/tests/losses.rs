@@ -1,22 +1,23 @@
-//! Given more than the kernel side can hold or the daemon can read, what is shown is what /proc shows soon after.
+//! After lost events and full maps, the table soon agrees with /proc again.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use watchdog::api::ProcessState;
-use watchdog_tests::{Daemon, ProcessId, Stage, descendants, in_guest, poll, seconds};
+use watchdog_api::ProcessState;
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, descendants, in_guest, poll, seconds};
 
 /// Waits until the daemon's living processes are exactly those below the stage, twice in a row.
 fn table_equals_proc(daemon: &Daemon, stage: &Stage, within: Duration) -> usize {
     let mut before = None;
     let mut last = (BTreeSet::new(), BTreeSet::new());
     let equal = poll(within, || {
-        let tree = daemon.look().tree;
+        let tree = daemon.snapshot().tree;
         let living = tree.sessions.iter().flat_map(|session| &session.processes);
         let shown: BTreeSet<_> = living
             .filter(|process| process.state != ProcessState::Zombie)
-            .map(|process| ProcessId { pid: process.pid, start_time: process.start_time })
+            .map(|process| ProcessKey { pid: process.pid, start_time: process.start_time })
             .collect();
         let truth = descendants(stage.pid());
         last = (shown.clone(), truth.clone());
@@ -45,9 +46,8 @@ const STORM: &str = "spawn helper [ bury for 5 [ times 100 [ fork [ exit ] ] for
      report over hold ]";
 
 #[test]
-fn after_a_storm_of_forks_the_table_is_that_of_proc() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn table_matches_proc_after_fork_storm() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     stage.agent(&format!("{STORM} {STORM} hold"));
     stage.all_reported("over", 2);
@@ -59,8 +59,7 @@ fn after_a_storm_of_forks_the_table_is_that_of_proc() {
 
 #[test]
 fn losses_are_counted_and_repaired() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     // It does not read while it is stopped, so the ring fills up.
     daemon.send(Signal::STOP);
 
@@ -82,8 +81,38 @@ fn losses_are_counted_and_repaired() {
     }
 }
 
+/// Forks and exits that fill the lifecycle ring, which grows with the processors: each is two records of 88 bytes.
+fn forks_that_fill_ring() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    1_600 * processors.next_power_of_two().clamp(2, 16)
+}
+
 #[test]
-fn a_map_that_is_too_small_hides_nothing() {
+fn lost_exec_is_repaired() {
+    let mut stage = Stage::new();
+    stage.install("replacement");
+    let daemon = Daemon::watching(&stage);
+    stage.agent("spawn helper [ report helper await go exec replacement [ report executed hold ] ] hold");
+    let helper = stage.reported("helper");
+    let program = |look: &Snapshot| look.process(helper).and_then(|helper| helper.argv.first().cloned());
+    let shows = |name: &'static str| move |look: &Snapshot| program(look).filter(|path| path.ends_with(name));
+    daemon.eventually(seconds(5.0), "the helper", shows("helper"));
+
+    // A stopped daemon does not read: once the ring is full, every record is lost.
+    daemon.send(Signal::STOP);
+    stage.agent(&format!("bury times {} [ fork [ exit ] ] report over hold", forks_that_fill_ring()));
+    stage.reported("over");
+    stage.mark("go");
+    assert_eq!(stage.reported("executed"), helper);
+    daemon.send(Signal::CONT);
+
+    daemon.eventually(seconds(1.0), "the program that the helper executed", shows("replacement"));
+    let status = daemon.status();
+    assert!(status.lost_events > 0 && status.reconciles > 0, "{status:?}");
+}
+
+#[test]
+fn full_map_hides_no_process() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, "[tracking]\nmax_processes = 256\n");
 
@@ -97,8 +126,8 @@ fn a_map_that_is_too_small_hides_nothing() {
 
     // And what the kernel never tracked is still an orphan when its agent dies.
     stage.kill(agent);
-    daemon.eventually(seconds(5.0), "400 orphans", |look| {
-        let orphans = look.tree.sessions.iter().flat_map(|session| &session.processes);
+    daemon.eventually(seconds(5.0), "400 orphans", |snapshot| {
+        let orphans = snapshot.tree.sessions.iter().flat_map(|session| &session.processes);
         (orphans.filter(|process| process.state == ProcessState::Orphaned).count() == 400).then_some(())
     });
 }

@@ -1,5 +1,5 @@
-//! What every other test stands on, and what a guest's init has to give: where one of these fails, the machine is at
-//! fault and not the daemon.
+//! Requirements of all other tests, which a guest's init must meet: a failure here is one of the machine, not of the
+//! daemon.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,20 +14,20 @@ fn mounted(kind: &str, target: &str) -> bool {
 }
 
 #[test]
-fn the_kernel_tells_its_types_and_its_pressure() {
+fn kernel_has_btf_and_psi() {
     assert!(std::fs::metadata("/sys/kernel/btf/vmlinux").unwrap().len() > 0);
     let pressure = std::fs::read_to_string("/proc/pressure/memory").unwrap();
     assert!(pressure.starts_with("some avg10="), "{pressure}");
 }
 
 #[test]
-fn the_file_systems_of_tracing_and_bpf_are_mounted() {
+fn tracefs_and_bpffs_are_mounted() {
     assert!(mounted("tracefs", "/sys/kernel/tracing"));
     assert!(mounted("bpf", "/sys/fs/bpf"));
 }
 
 #[test]
-fn an_orphan_that_ends_does_not_stay_a_zombie() {
+fn init_reaps_orphans() {
     // The orphan must not hold the pipe: `output` would wait for its end.
     let script = "sleep 2 </dev/null >/dev/null 2>&1 & echo $!";
     let parent = Command::new("/bin/sh").args(["-c", script]).output().unwrap();

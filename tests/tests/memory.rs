@@ -1,9 +1,10 @@
-//! Given helpers that take memory of every kind, the daemon shows what they cost: quickly, and shared pages once.
+//! Memory of helpers, of every kind: shown quickly, with shared pages counted once.
 
 use std::time::Duration;
 
+use watchdog_api::EventDetail;
 use watchdog_tests::{
-    Daemon, MIB, NOBODY, Options, ProcessId, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds,
+    Daemon, DaemonOptions, MIB, NOBODY, ProcessKey, Stage, anonymous_bytes, in_guest, poll, proportional_bytes, seconds,
 };
 
 /// Whether `shown` is within this part of `truth`.
@@ -12,11 +13,11 @@ fn within(shown: u64, truth: u64, part: f64) -> bool {
 }
 
 /// Waits until the helper's anonymous memory is shown within 5 %, by its own page tables.
-fn shown_within_5_percent(daemon: &Daemon, helper: ProcessId) {
-    daemon.eventually(seconds(2.0), "the helper's memory within 5 %", |look| {
+fn shown_within_5_percent(daemon: &Daemon, helper: ProcessKey) {
+    daemon.eventually(seconds(2.0), "the helper's memory within 5 %", |snapshot| {
         let truth = anonymous_bytes(helper.pid)?;
-        assert!(truth >= 100 * MIB, "the fixture holds what it was told to: {truth}");
-        within(look.process(helper)?.anon_bytes, truth, 0.05).then_some(())
+        assert!(truth >= 100 * MIB, "the fixture holds the requested memory: {truth}");
+        within(snapshot.process(helper)?.anon_bytes, truth, 0.05).then_some(())
     });
 }
 
@@ -25,23 +26,21 @@ fn size() -> u64 {
 }
 
 #[test]
-fn a_helper_that_takes_memory_is_shown_with_it() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn helper_memory_is_shown() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     stage.agent(&format!("spawn helper [ sleep 1 anon {} report full hold ] hold", size()));
 
     let helper = stage.reported("full");
     shown_within_5_percent(&daemon, helper);
-    let look = daemon.look();
-    let session = look.session_with(helper).expect("its session");
+    let snapshot = daemon.snapshot();
+    let session = snapshot.session_with(helper).expect("its session");
     assert!(session.memory_bytes >= size() * MIB * 95 / 100, "{}", session.memory_bytes);
 }
 
 #[test]
-fn a_helper_that_has_left_parent_and_session_is_shown_with_its_memory() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn double_forked_helper_memory_is_shown() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     stage
         .agent(&format!("fork [ setsid fork [ exec helper [ sleep 1 anon {} report full hold ] ] ] wait hold", size()));
@@ -50,49 +49,48 @@ fn a_helper_that_has_left_parent_and_session_is_shown_with_its_memory() {
 }
 
 #[test]
-fn a_burst_leaves_its_peak_in_the_event_of_the_exit() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn exit_event_has_peak() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let mib = size() * 2;
 
-    // Too short for any look at it: only the kernel's own mark can tell.
+    // Too short for any sample: only the kernel's own mark shows it.
     stage.agent(&format!("spawn helper [ report burst anon {mib} exit ] wait report over hold"));
     let burst = stage.reported("burst");
     stage.reported("over");
 
     daemon.eventually(seconds(1.0), "an exit with a peak of the burst", |_| {
         let events = daemon.events();
-        let exit = events.iter().find(|event| event.kind == "exit" && event.pid == Some(burst.pid))?;
-        let peak = exit.detail.get("peak_bytes")?.as_u64()?;
+        let peak = events.iter().filter(|event| event.pid == Some(burst.pid)).find_map(|event| match event.detail {
+            EventDetail::Exit { peak_bytes, .. } => Some(peak_bytes),
+            _ => None,
+        })?;
         assert!(within(peak, mib * MIB, 0.05), "a peak of {peak} bytes where {mib} MiB were taken");
         Some(())
     });
 }
 
 #[test]
-fn a_burst_of_two_seconds_is_in_the_tree_while_it_lasts_and_after() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn tree_shows_burst_and_peak() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let mib = size() * 2;
 
     stage.agent(&format!("spawn helper [ sleep 1 anon {mib} report full await seen release report freed hold ] hold"));
     let helper = stage.reported("full");
-    daemon.eventually(seconds(2.0), "the peak while it lasts", |look| {
-        (look.process(helper)?.peak_bytes >= mib * MIB * 95 / 100).then_some(())
+    daemon.eventually(seconds(2.0), "the peak while it lasts", |snapshot| {
+        (snapshot.process(helper)?.peak_bytes >= mib * MIB * 95 / 100).then_some(())
     });
     stage.mark("seen");
     stage.reported("freed");
 
-    daemon.eventually(seconds(2.0), "little memory, and the peak that was", |look| {
-        let process = look.process(helper)?;
+    daemon.eventually(seconds(2.0), "little memory, and the peak that was", |snapshot| {
+        let process = snapshot.process(helper)?;
         (process.anon_bytes < 20 * MIB && process.peak_bytes >= mib * MIB * 95 / 100).then_some(())
     });
 }
 
 #[test]
-fn what_a_tree_shares_is_counted_once() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn shared_memory_counted_once() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let (memfd, private) = if in_guest() { (128, 64) } else { (512, 128) };
 
     // Eight children map the memfd and share the rest of the parent's memory copy-on-write.
@@ -106,52 +104,49 @@ fn what_a_tree_shares_is_counted_once() {
     let sum: u64 = watchdog_tests::descendants(stage.pid()).iter().filter_map(|p| proportional_bytes(p.pid)).sum();
     assert!(within(sum, truth, 0.1), "the kernel's own sum is {sum}, what was taken {truth}");
     // Measuring what is shared is dear, and has a budget: nine processes of this size take their time.
-    daemon.eventually(seconds(20.0), "a session's memory within 10 % of what was taken", |look| {
-        within(look.session(agent)?.memory_bytes, truth, 0.1).then_some(())
+    daemon.eventually(seconds(20.0), "a session's memory within 10 % of what was taken", |snapshot| {
+        within(snapshot.session(agent)?.memory_bytes, truth, 0.1).then_some(())
     });
 }
 
 #[test]
 fn pages_of_a_file_cost_nothing() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent(&format!("spawn helper [ file data {} report mapped hold ] hold", size()));
     let helper = stage.reported("mapped");
 
-    daemon.eventually(seconds(3.0), "the file's pages are resident", |look| {
-        (look.process(helper)?.rss_bytes >= size() * MIB * 95 / 100).then_some(())
+    daemon.eventually(seconds(3.0), "the file's pages are resident", |snapshot| {
+        (snapshot.process(helper)?.rss_bytes >= size() * MIB * 95 / 100).then_some(())
     });
     // Every file of a guest lies in memory, and its pages cost as much as any.
     if in_guest() {
-        daemon.eventually(seconds(3.0), "the pages of a file on tmpfs", |look| {
-            (look.process(helper)?.shmem_bytes >= size() * MIB * 95 / 100).then_some(())
+        daemon.eventually(seconds(3.0), "the pages of a file on tmpfs", |snapshot| {
+            (snapshot.process(helper)?.shmem_bytes >= size() * MIB * 95 / 100).then_some(())
         });
     } else {
-        daemon.never(Duration::from_millis(500), "memory that is only a file's", |look| {
-            (look.session(agent)?.memory_bytes > 30 * MIB).then_some(())
+        daemon.never(Duration::from_millis(500), "memory that is only a file's", |snapshot| {
+            (snapshot.session(agent)?.memory_bytes > 30 * MIB).then_some(())
         });
     }
 }
 
 #[test]
 fn shared_memory_is_shown_as_such() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
 
     stage.agent("spawn helper [ shared 64 report shared hold ] hold");
     let helper = stage.reported("shared");
 
-    daemon.eventually(seconds(2.0), "64 MiB of shared memory", |look| {
-        let process = look.process(helper)?;
+    daemon.eventually(seconds(2.0), "64 MiB of shared memory", |snapshot| {
+        let process = snapshot.process(helper)?;
         (within(process.shmem_bytes, 64 * MIB, 0.05) && process.anon_bytes < 20 * MIB).then_some(())
     });
 }
 
 #[test]
-fn a_helper_that_grows_is_followed() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn growing_helper_is_sampled_often() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     // An emulated processor does not touch 40 MiB in a second.
     let grown = if in_guest() { 30 } else { 150 };
@@ -162,14 +157,14 @@ fn a_helper_that_grows_is_followed() {
     let mut behind = 0;
     let followed = poll(seconds(12.0), || {
         let truth = anonymous_bytes(helper.pid)?;
-        let shown = daemon.look().process(helper).map_or(0, |process| process.anon_bytes);
+        let shown = daemon.snapshot().process(helper).map_or(0, |process| process.anon_bytes);
         behind = behind.max(truth.saturating_sub(shown));
         (truth >= grown * MIB).then_some(())
     });
     assert!(followed.is_some(), "the fixture grew");
     // Where the fixture is slow, nothing could be that far behind: what it grew by has to be shown too.
-    daemon.eventually(seconds(2.0), "what the helper grew by", |look| {
-        (look.process(helper)?.anon_bytes >= grown * MIB).then_some(())
+    daemon.eventually(seconds(2.0), "what the helper grew by", |snapshot| {
+        (snapshot.process(helper)?.anon_bytes >= grown * MIB).then_some(())
     });
     assert!(behind <= 90 * MIB, "{} MiB behind at 40 MiB/s", behind / MIB);
 }
@@ -177,30 +172,29 @@ fn a_helper_that_grows_is_followed() {
 /// A helper whose first thread has exited, and whose second one takes memory.
 const FIRST_THREAD_EXITS: &str = "spawn helper [ exit-first-thread [ sleep 1 anon 100 report full leak 10 60 ] ] hold";
 
-fn holds_100_mib(daemon: &Daemon, helper: ProcessId) {
-    daemon.eventually(seconds(5.0), "the memory of its second thread", |look| {
-        (look.process(helper)?.anon_bytes >= 100 * MIB).then_some(())
+fn holds_100_mib(daemon: &Daemon, helper: ProcessKey) {
+    daemon.eventually(seconds(5.0), "the memory of its second thread", |snapshot| {
+        (snapshot.process(helper)?.anon_bytes >= 100 * MIB).then_some(())
     });
 }
 
 #[test]
 fn second_thread_leaks_after_first_exits() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     stage.agent(FIRST_THREAD_EXITS);
     let helper = stage.reported("full");
 
     holds_100_mib(&daemon, helper);
-    daemon.eventually(seconds(60.0), "a leak", |look| {
-        let leak = look.open(watchdog::api::FindingKind::Leak).into_iter().find(|leak| leak.pid == helper.pid)?;
-        leak.evidence["growth_bytes_per_second"].as_f64().filter(|rate| *rate > 1e6)
+    daemon.eventually(seconds(60.0), "a leak", |snapshot| {
+        let leak = snapshot.open(watchdog_api::FindingKind::Leak).into_iter().find(|leak| leak.pid == helper.pid)?;
+        leak.evidence.to_map()["growth_bytes_per_second"].as_f64().filter(|rate| *rate > 1e6)
     });
 }
 
 #[test]
 fn degraded_daemon_sees_second_thread() {
     let mut stage = Stage::new();
-    let daemon = Daemon::with(&stage, &Options { uid: Some(NOBODY), ..Options::default() });
+    let daemon = Daemon::with(&stage, &DaemonOptions { uid: Some(NOBODY), ..DaemonOptions::default() });
     stage.start("helper", &format!("uid 65534 exec AGENT [ {FIRST_THREAD_EXITS} ]"));
     holds_100_mib(&daemon, stage.reported("full"));
 }

@@ -1,5 +1,5 @@
-//! A random sequence of what agents, people and the daemon do, against a model: after each step the daemon shows what the
-//! model holds, whatever was stopped, killed, reloaded or upgraded in between.
+//! Random sequences of events against a model: after each step the daemon shows the state of the model, also after it was
+//! stopped, killed, reloaded or upgraded.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use watchdog::api::{FindingKind, ProcessState, SessionState};
-use watchdog_tests::{Daemon, Look, ProcessId, Stage, in_guest, is_alive, limit, poll, seconds};
+use watchdog_api::{FindingKind, ProcessState, SessionState};
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, is_alive, limit, poll, seconds};
 
 /// Steps of one sequence.
 const STEPS: usize = 14;
@@ -27,9 +27,9 @@ const LAYOUTS: [u32; 2] = [16_384, 16_640];
 type Node = usize;
 
 /// A process that was forked below an agent, or an agent.
-struct Member {
+struct ModelProcess {
     name: String,
-    process: ProcessId,
+    process: ProcessKey,
     session: usize,
     parent: Option<Node>,
     alive: bool,
@@ -37,7 +37,7 @@ struct Member {
 }
 
 /// A session, by the agent that began it.
-struct Group {
+struct ModelSession {
     agent: Node,
     gated: bool,
     /// The daemon's id, once it was shown.
@@ -45,16 +45,16 @@ struct Group {
 }
 
 /// A launch in the queue.
-struct Waiter {
+struct ModelWaiter {
     name: String,
-    process: ProcessId,
+    process: ProcessKey,
 }
 
 #[derive(Default)]
-struct Model {
-    members: Vec<Member>,
-    groups: Vec<Group>,
-    queue: Vec<Waiter>,
+struct ModelState {
+    members: Vec<ModelProcess>,
+    groups: Vec<ModelSession>,
+    queue: Vec<ModelWaiter>,
     /// Every session id that was shown, by the session's index.
     session_ids: BTreeMap<u64, usize>,
     /// Every finding id that was shown, with its kind and session. The process that an orphan finding names is its first that
@@ -62,7 +62,7 @@ struct Model {
     finding_ids: BTreeMap<u64, (FindingKind, Option<u64>)>,
 }
 
-impl Model {
+impl ModelState {
     fn living(&self) -> Vec<Node> {
         (0..self.members.len()).filter(|node| self.members[*node].alive).collect()
     }
@@ -72,14 +72,14 @@ impl Model {
         self.groups.iter().filter(|group| self.members[group.agent].alive).count()
     }
 
-    fn add(&mut self, name: String, process: ProcessId, session: usize, parent: Option<Node>) -> Node {
-        self.members.push(Member { name, process, session, parent, alive: true, adopted: false });
+    fn add(&mut self, name: String, process: ProcessKey, session: usize, parent: Option<Node>) -> Node {
+        self.members.push(ModelProcess { name, process, session, parent, alive: true, adopted: false });
         self.members.len() - 1
     }
 
-    fn begin(&mut self, name: String, process: ProcessId, gated: bool) {
+    fn begin(&mut self, name: String, process: ProcessKey, gated: bool) {
         let agent = self.add(name, process, self.groups.len(), None);
-        self.groups.push(Group { agent, gated, id: None });
+        self.groups.push(ModelSession { agent, gated, id: None });
     }
 
     /// A process dies; an adoption passes to the nearest living descendants.
@@ -101,7 +101,7 @@ impl Model {
     /// Launches start while there is room.
     fn admit(&mut self) {
         while self.running() < MAX_SESSIONS && !self.queue.is_empty() {
-            let Waiter { name, process } = self.queue.remove(0);
+            let ModelWaiter { name, process } = self.queue.remove(0);
             self.begin(name, process, true);
         }
     }
@@ -129,10 +129,10 @@ impl Model {
     }
 
     /// What the daemon shows that the model does not hold, or the reverse; ids that were shown are noted.
-    fn differences(&mut self, look: &Look, daemon: &Daemon) -> String {
+    fn differences(&mut self, snapshot: &Snapshot, daemon: &Daemon) -> String {
         let mut text = String::new();
-        self.compare_processes(look, &mut text);
-        self.compare_findings(look, &mut text);
+        self.compare_processes(snapshot, &mut text);
+        self.compare_findings(snapshot, &mut text);
         let queue = daemon.queue();
         let waiting: Vec<u32> = queue.waiting.iter().map(|waiter| waiter.pid).collect();
         let expected: Vec<u32> = self.queue.iter().map(|waiter| waiter.process.pid).collect();
@@ -148,11 +148,11 @@ impl Model {
         text
     }
 
-    fn compare_processes(&mut self, look: &Look, text: &mut String) {
+    fn compare_processes(&mut self, snapshot: &Snapshot, text: &mut String) {
         let mut shown = BTreeMap::new();
-        for session in &look.tree.sessions {
+        for session in &snapshot.tree.sessions {
             for process in session.processes.iter().filter(|process| process.state != ProcessState::Zombie) {
-                let identity = ProcessId { pid: process.pid, start_time: process.start_time };
+                let identity = ProcessKey { pid: process.pid, start_time: process.start_time };
                 shown.insert(identity, (session, process.state));
             }
         }
@@ -189,8 +189,8 @@ impl Model {
         }
     }
 
-    fn compare_findings(&mut self, look: &Look, text: &mut String) {
-        for finding in &look.findings {
+    fn compare_findings(&mut self, snapshot: &Snapshot, text: &mut String) {
+        for finding in &snapshot.findings {
             let what = (finding.kind, finding.session);
             let first = *self.finding_ids.entry(finding.id).or_insert(what);
             if first != what {
@@ -201,7 +201,7 @@ impl Model {
         let orphaned = groups.filter(|group| {
             (0..self.members.len()).any(|node| self.members[node].session == *group && self.is_orphan(node))
         });
-        let (open, expected) = (look.open(FindingKind::Orphan).len(), orphaned.count());
+        let (open, expected) = (snapshot.open(FindingKind::Orphan).len(), orphaned.count());
         if open != expected {
             let _ = writeln!(text, "{open} open orphan findings, expected {expected}");
         }
@@ -209,12 +209,12 @@ impl Model {
 }
 
 /// One sequence.
-struct Run {
+struct ModelRun {
     random: fastrand::Rng,
     /// Before the stage, whose directory holds its files: fields are dropped in order.
     daemon: Option<Daemon>,
     stage: Stage,
-    model: Model,
+    model: ModelState,
     /// Commands that were given to each process.
     commands: BTreeMap<String, usize>,
     names: usize,
@@ -223,7 +223,7 @@ struct Run {
     log: String,
 }
 
-impl Run {
+impl ModelRun {
     fn new(seed: u64) -> Self {
         let stage = Stage::new();
         let config = format!(
@@ -235,7 +235,7 @@ impl Run {
             random: fastrand::Rng::with_seed(seed),
             daemon: Some(daemon),
             stage,
-            model: Model::default(),
+            model: ModelState::default(),
             commands: BTreeMap::new(),
             names: 0,
             layout: 0,
@@ -282,7 +282,7 @@ impl Run {
         let daemon = self.daemon.as_ref().unwrap();
         let words = daemon.launch(&self.stage, &[], &format!("report {name} obey {name}"));
         let process = self.stage.execute(words);
-        self.model.queue.push(Waiter { name, process });
+        self.model.queue.push(ModelWaiter { name, process });
         self.model.admit();
     }
 
@@ -314,8 +314,8 @@ impl Run {
         } else {
             self.command(node, "exit")
         }
-        let gone = poll(limit(Duration::from_secs(10)), || (!is_alive(process)).then_some(()));
-        assert!(gone.is_some(), "{name} lives\n{}", self.log);
+        let exited = poll(limit(Duration::from_secs(10)), || (!is_alive(process)).then_some(()));
+        assert!(exited.is_some(), "{name} lives\n{}", self.log);
         self.model.die(node);
     }
 
@@ -325,7 +325,7 @@ impl Run {
             return;
         }
         let at = self.random.usize(..self.model.queue.len());
-        let Waiter { name, process } = self.model.queue.remove(at);
+        let ModelWaiter { name, process } = self.model.queue.remove(at);
         self.note(&format!("the client of {name} is killed"));
         self.stage.kill(process);
     }
@@ -353,7 +353,7 @@ impl Run {
         let signal = if self.random.bool() { Signal::TERM } else { Signal::KILL };
         self.note(&format!("the daemon ends by {signal:?}"));
         daemon.send(signal);
-        assert!(daemon.wait(limit(Duration::from_secs(5))).is_some(), "the daemon goes on\n{}", self.log);
+        assert!(daemon.wait(limit(Duration::from_secs(5))).is_some(), "the daemon still runs\n{}", self.log);
         for _ in 0..self.random.usize(..4) {
             match self.random.u32(..5) {
                 0 => self.start(),
@@ -399,14 +399,14 @@ impl Run {
         let model = &mut self.model;
         let mut last = (String::new(), None);
         let settled = poll(seconds(10.0), || {
-            let look = daemon.look();
-            let differences = model.differences(&look, daemon);
+            let snapshot = daemon.snapshot();
+            let differences = model.differences(&snapshot, daemon);
             let settled = differences.is_empty().then_some(());
-            last = (differences, Some(look));
+            last = (differences, Some(snapshot));
             settled
         });
-        let (differences, look) = last;
-        assert!(settled.is_some(), "{differences}\n{}\n{}", self.log, daemon.describe(look.as_ref()));
+        let (differences, snapshot) = last;
+        assert!(settled.is_some(), "{differences}\n{}\n{}", self.log, daemon.describe(snapshot.as_ref()));
     }
 }
 
@@ -421,11 +421,11 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn random_sequences_match_the_model() {
-    let sequences = number("WATCHDOG_MODEL_SEQUENCES").unwrap_or(if in_guest() { 2 } else { 10 });
+    let sequences = number("WATCHDOG_MODEL_SEQUENCES").unwrap_or(10);
     let first = number("WATCHDOG_MODEL_SEED").unwrap_or(1);
     for seed in first..first + sequences {
         let began = Instant::now();
-        let mut run = Run::new(seed);
+        let mut run = ModelRun::new(seed);
         for _ in 0..STEPS {
             run.step();
         }

@@ -1,15 +1,15 @@
-//! Given a tree whose agent dies, what is left is said at once, as one group, and nothing is proposed in haste.
+//! Orphans of a dead agent are one finding at once, and proposed for termination only after the grace.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use watchdog::api::{Finding, FindingKind, ProcessState, SessionState};
-use watchdog_tests::{Daemon, Look, ProcessId, Stage, is_alive, seconds};
+use watchdog_api::{Finding, FindingKind, ProcessState, SessionState};
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, is_alive, seconds};
 
 /// Whether a pid stands anywhere in the evidence under the name `pid`.
-fn names(evidence: &Value, process: ProcessId) -> bool {
+fn names(evidence: &Value, process: ProcessKey) -> bool {
     match evidence {
         Value::Object(fields) => {
             fields.iter().any(|(name, value)| (name == "pid" && *value == process.pid) || names(value, process))
@@ -20,56 +20,54 @@ fn names(evidence: &Value, process: ProcessId) -> bool {
 }
 
 /// The one open finding of orphans, when it names all of these.
-fn one_group(look: &Look, survivors: &[ProcessId]) -> Option<Finding> {
-    let open = look.open(FindingKind::Orphan);
+fn one_group(snapshot: &Snapshot, survivors: &[ProcessKey]) -> Option<Finding> {
+    let open = snapshot.open(FindingKind::Orphan);
     let [finding] = open.as_slice() else { return None };
-    let evidence = Value::Object(finding.evidence.clone());
-    let state = |process: &ProcessId| look.process(*process).map(|process| process.state);
+    let evidence = Value::Object(finding.evidence.to_map());
+    let state = |process: &ProcessKey| snapshot.process(*process).map(|process| process.state);
     let all =
         survivors.iter().all(|process| names(&evidence, *process) && state(process) == Some(ProcessState::Orphaned));
     all.then(|| (*finding).clone())
 }
 
 #[test]
-fn all_that_a_dead_agent_leaves_is_one_finding_within_a_second() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn dead_agent_gives_one_finding() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent(
         "spawn helper [ report wrapper fork [ report shell spawn helper [ report server hold ] hold ] hold ]
          fork [ setsid fork [ exec helper [ report daemon hold ] ] ] hold",
     );
     let survivors = ["wrapper", "shell", "server", "daemon"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "the whole tree", |look| look.process(survivors[3]).map(drop));
+    daemon.eventually(seconds(1.0), "the whole tree", |snapshot| snapshot.process(survivors[3]).map(drop));
 
     stage.kill(agent);
 
     let finding =
-        daemon.eventually(seconds(1.0), "one finding with every survivor", |look| one_group(look, &survivors));
+        daemon.eventually(seconds(1.0), "one finding with every survivor", |snapshot| one_group(snapshot, &survivors));
     assert_eq!(finding.proposed_action, "report", "inside the grace");
     assert_eq!(finding.action_taken, None);
-    let look = daemon.look();
-    let session = look.session_with(survivors[0]).expect("the session goes on");
+    let snapshot = daemon.snapshot();
+    let session = snapshot.session_with(survivors[0]).expect("the session is still open");
     assert_eq!(session.state, SessionState::Orphaned);
     assert_eq!(finding.session, Some(session.id));
-    daemon.eventually(seconds(1.0), "that is the only open finding", |look| {
-        (look.findings.iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
+    daemon.eventually(seconds(1.0), "that is the only open finding", |snapshot| {
+        (snapshot.findings.iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
     });
     assert_eq!(daemon.status().counts.sessions_orphaned, 1);
 }
 
 #[test]
-fn orphans_are_proposed_for_ending_only_after_the_grace() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn grace_delays_proposal() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(1.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
 
     let killed = Instant::now();
     stage.kill(agent);
 
-    let finding = daemon.eventually(seconds(6.0), "a proposal", |look| {
-        one_group(look, &[helper]).filter(|finding| finding.proposed_action != "report")
+    let finding = daemon.eventually(seconds(6.0), "a proposal", |snapshot| {
+        one_group(snapshot, &[helper]).filter(|finding| finding.proposed_action != "report")
     });
     assert!(killed.elapsed() > Duration::from_millis(1_900), "after {:?}", killed.elapsed());
     assert_eq!(finding.proposed_action, "terminate");
@@ -78,18 +76,17 @@ fn orphans_are_proposed_for_ending_only_after_the_grace() {
 }
 
 #[test]
-fn a_finding_closes_when_the_last_orphan_is_gone() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn finding_closes_with_last_orphan() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("fork [ report a hold ] fork [ report b hold ] hold");
     let [a, b] = ["a", "b"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "both helpers", |look| look.process(b).map(drop));
+    daemon.eventually(seconds(1.0), "both helpers", |snapshot| snapshot.process(b).map(drop));
     stage.kill(agent);
-    let finding = daemon.eventually(seconds(1.0), "one finding", |look| one_group(look, &[a, b]));
+    let finding = daemon.eventually(seconds(1.0), "one finding", |snapshot| one_group(snapshot, &[a, b]));
 
     stage.kill(a);
-    daemon.eventually(seconds(2.0), "the finding goes on with who is left", |look| {
-        one_group(look, &[b]).filter(|same| same.id == finding.id).map(drop)
+    daemon.eventually(seconds(2.0), "the finding lists the remaining processes", |snapshot| {
+        one_group(snapshot, &[b]).filter(|same| same.id == finding.id).map(drop)
     });
     stage.kill(b);
 
@@ -99,20 +96,19 @@ fn a_finding_closes_when_the_last_orphan_is_gone() {
 }
 
 #[test]
-fn helpers_that_end_by_themselves_are_never_proposed() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn exiting_helpers_are_never_proposed() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("times 4 [ fork [ report helper await-new-parent sleep 0.2 ] ] report all hold");
     let helpers = stage.all_reported("helper", 4);
     stage.reported("all");
-    daemon.eventually(seconds(1.0), "all helpers", |look| {
-        helpers.iter().all(|helper| look.process(*helper).is_some()).then_some(())
+    daemon.eventually(seconds(1.0), "all helpers", |snapshot| {
+        helpers.iter().all(|helper| snapshot.process(*helper).is_some()).then_some(())
     });
 
     stage.kill(agent);
 
-    let finding = daemon.eventually(seconds(2.0), "a finding that has opened and closed", |look| {
-        let found = look.findings_of(FindingKind::Orphan);
+    let finding = daemon.eventually(seconds(2.0), "a finding that has opened and closed", |snapshot| {
+        let found = snapshot.findings_of(FindingKind::Orphan);
         assert!(
             found.iter().all(|finding| finding.proposed_action == "report"),
             "proposed inside the grace: {found:?}"
@@ -120,24 +116,23 @@ fn helpers_that_end_by_themselves_are_never_proposed() {
         found.iter().find(|finding| finding.closed_at.is_some()).map(|finding| (*finding).clone())
     });
     assert_eq!(finding.action_taken, None);
-    assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 1);
+    assert_eq!(daemon.snapshot().findings_of(FindingKind::Orphan).len(), 1);
 }
 
 #[test]
-fn a_subreaper_inside_the_tree_does_not_make_its_wards_look_healthy() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn subreaper_does_not_hide_orphans() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ subreaper report reaper fork [ fork [ report ward hold ] ] hold ] hold");
     let [reaper, ward] = ["reaper", "ward"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "the ward", |look| look.process(ward).map(drop));
+    daemon.eventually(seconds(1.0), "the ward", |snapshot| snapshot.process(ward).map(drop));
 
     stage.kill(agent);
 
-    daemon.eventually(seconds(1.0), "both are orphans of one group", |look| one_group(look, &[reaper, ward]));
+    daemon.eventually(seconds(1.0), "both are orphans of one group", |snapshot| one_group(snapshot, &[reaper, ward]));
 }
 
 #[test]
-fn the_orphans_of_an_inner_agent_are_not_the_outer_ones() {
+fn inner_agents_orphans_are_separate() {
     let mut stage = Stage::new();
     let other = format!("other-{}", stage.agent_name());
     stage.install(&other);
@@ -147,61 +142,62 @@ fn the_orphans_of_an_inner_agent_are_not_the_outer_ones() {
         "fork [ report outer-helper hold ] spawn {other} [ report inner fork [ report leaf hold ] hold ] hold"
     ));
     let [helper, inner, leaf] = ["outer-helper", "inner", "leaf"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "both sessions", |look| look.session(inner).and(look.process(leaf)).map(drop));
+    daemon.eventually(seconds(1.0), "both sessions", |snapshot| {
+        snapshot.session(inner).and(snapshot.process(leaf)).map(drop)
+    });
 
     stage.kill(inner);
 
-    let finding = daemon.eventually(seconds(1.0), "the leaf is an orphan", |look| one_group(look, &[leaf]));
-    let look = daemon.look();
-    assert_eq!(look.process(helper).map(|process| process.state), Some(ProcessState::Running));
-    assert_eq!(look.session(outer).map(|session| session.state), Some(SessionState::Running));
-    assert_ne!(finding.session, look.session(outer).map(|session| session.id));
+    let finding = daemon.eventually(seconds(1.0), "the leaf is an orphan", |snapshot| one_group(snapshot, &[leaf]));
+    let snapshot = daemon.snapshot();
+    assert_eq!(snapshot.process(helper).map(|process| process.state), Some(ProcessState::Running));
+    assert_eq!(snapshot.session(outer).map(|session| session.state), Some(SessionState::Running));
+    assert_ne!(finding.session, snapshot.session(outer).map(|session| session.id));
 }
 
 #[test]
-fn a_helper_whose_parent_exits_under_a_living_agent_is_detached() {
+fn parentless_helper_is_detached() {
     let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let daemon = Daemon::configured(&stage, "[orphans]\ndetached_after = \"2s\"\ndetached_memory = \"0B\"\n");
     stage.agent("spawn helper [ report parent spawn helper [ report child hold ] await go ] hold");
     let child = stage.reported("child");
-    daemon.eventually(seconds(1.0), "the child", |look| look.process(child).map(drop));
+    daemon.eventually(seconds(1.0), "the child", |snapshot| snapshot.process(child).map(drop));
 
     stage.mark("go");
 
-    let finding = daemon.eventually(seconds(5.0), "a detached helper", |look| {
-        let state = look.process(child)?.state;
-        let open = look.open(FindingKind::Detached);
+    let finding = daemon.eventually(seconds(5.0), "a detached helper", |snapshot| {
+        let state = snapshot.process(child)?.state;
+        let open = snapshot.open(FindingKind::Detached);
         let found = open
             .iter()
-            .find(|finding| finding.pid == child.pid || names(&Value::Object(finding.evidence.clone()), child))?;
+            .find(|finding| finding.pid == child.pid || names(&Value::Object(finding.evidence.to_map()), child))?;
         (state == ProcessState::Detached).then(|| (*found).clone())
     });
     assert_eq!(finding.proposed_action, "report");
-    assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 0);
+    assert_eq!(daemon.snapshot().findings_of(FindingKind::Orphan).len(), 0);
 }
 
 /// An agent in a terminal, started by a shell that dies with the window.
-fn agent_in_a_terminal(stage: &mut Stage, daemon: &Daemon, hangup: &str) -> (std::fs::File, ProcessId) {
+fn agent_in_a_terminal(stage: &mut Stage, daemon: &Daemon, hangup: &str) -> (std::fs::File, ProcessKey) {
     let (master, terminal) = open_terminal();
     stage.start("helper", &format!("terminal {terminal} {hangup} spawn AGENT [ {hangup} report agent hold ] hold"));
     let agent = stage.reported("agent");
-    daemon.eventually(seconds(1.0), "the agent", |look| look.session(agent).map(drop));
-    let findings = |look: &Look| look.findings_of(FindingKind::Abandoned).first().map(|_| ());
+    daemon.eventually(seconds(1.0), "the agent", |snapshot| snapshot.session(agent).map(drop));
+    let findings = |snapshot: &Snapshot| snapshot.findings_of(FindingKind::Abandoned).first().map(|_| ());
     daemon.never(Duration::from_millis(800), "abandoned while its terminal is there", findings);
     (master, agent)
 }
 
 #[test]
-fn an_agent_whose_terminal_is_gone_is_abandoned() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn agent_without_terminal_is_abandoned() {
+    let (mut stage, daemon) = Daemon::on_stage();
     // As agents do that want to save their state before they end, and then don't.
     let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "catch-hup");
 
     drop(master);
 
-    let finding = daemon.eventually(seconds(5.0), "an abandoned agent", |look| {
-        look.open(FindingKind::Abandoned).first().map(|finding| (*finding).clone())
+    let finding = daemon.eventually(seconds(5.0), "an abandoned agent", |snapshot| {
+        snapshot.open(FindingKind::Abandoned).first().map(|finding| (*finding).clone())
     });
     assert_eq!((finding.pid, finding.start_time), (agent.pid, agent.start_time));
     assert_eq!(finding.proposed_action, "report", "an agent without a terminal may be wanted");
@@ -209,15 +205,14 @@ fn an_agent_whose_terminal_is_gone_is_abandoned() {
 }
 
 #[test]
-fn an_agent_under_nohup_is_meant_to_outlive_its_terminal() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn nohup_agent_is_not_abandoned() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let (master, agent) = agent_in_a_terminal(&mut stage, &daemon, "ignore-hup");
 
     drop(master);
 
-    daemon.never(Duration::from_secs(3), "nohup says that it is to go on", |look| {
-        look.open(FindingKind::Abandoned).first().map(drop)
+    daemon.never(Duration::from_secs(3), "nohup says that it should continue", |snapshot| {
+        snapshot.open(FindingKind::Abandoned).first().map(drop)
     });
     assert!(is_alive(agent));
 }
@@ -238,24 +233,23 @@ fn open_terminal() -> (std::fs::File, String) {
 }
 
 #[test]
-fn an_orphan_that_is_stopped_or_sleeps_stays_an_orphan() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn stopped_orphan_stays_orphan() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("fork [ report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(1.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(1.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
-    let finding = daemon.eventually(seconds(1.0), "an orphan", |look| one_group(look, &[helper]));
+    let finding = daemon.eventually(seconds(1.0), "an orphan", |snapshot| one_group(snapshot, &[helper]));
 
     stage.signal(helper, Signal::STOP);
 
-    daemon.never(Duration::from_millis(1_500), "closed without a reason", |look| {
-        look.findings.iter().find(|f| f.id == finding.id && f.closed_at.is_some()).map(drop)
+    daemon.never(Duration::from_millis(1_500), "closed without a reason", |snapshot| {
+        snapshot.findings.iter().find(|f| f.id == finding.id && f.closed_at.is_some()).map(drop)
     });
 }
 
 #[test]
-fn a_daemon_that_starts_late_proposes_nothing_for_what_it_did_not_see() {
+fn late_daemon_proposes_nothing() {
     let mut stage = Stage::new();
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
@@ -263,6 +257,8 @@ fn a_daemon_that_starts_late_proposes_nothing_for_what_it_did_not_see() {
 
     let daemon = Daemon::watching(&stage);
 
-    daemon.never(seconds(1.0), "a verdict on a process of unknown lineage", |look| look.process(helper).map(drop));
+    daemon.never(seconds(1.0), "a verdict on a process of unknown lineage", |snapshot| {
+        snapshot.process(helper).map(drop)
+    });
     assert!(is_alive(helper));
 }

@@ -1,14 +1,13 @@
-//! Given a pid that the kernel uses again, the process that has it now is another process than the one before.
+//! A reused pid is another process.
 
 use std::collections::BTreeSet;
 
-use watchdog::api::ProcessState;
-use watchdog_tests::{Daemon, ProcessId, Stage, descendants, is_alive, seconds};
+use watchdog_api::ProcessState;
+use watchdog_tests::{Daemon, ProcessKey, descendants, is_alive, seconds};
 
 #[test]
-fn a_pid_that_is_used_again_is_another_process() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn reused_pid_is_other_process() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     // A start time is counted in ticks of 10 ms, and two starts in one tick are one.
     let agent = stage.agent(
@@ -18,18 +17,18 @@ fn a_pid_that_is_used_again_is_another_process() {
     let (first, last) = (stage.reported("first"), stage.reported("last"));
     assert_eq!(first.pid, last.pid);
 
-    let members = daemon.eventually(seconds(2.0), "a table as /proc", |look| {
-        let processes = &look.session(agent)?.processes;
+    let members = daemon.eventually(seconds(2.0), "a table as /proc", |snapshot| {
+        let processes = &snapshot.session(agent)?.processes;
         let living = processes.iter().filter(|process| process.state != ProcessState::Zombie);
         let members: BTreeSet<_> =
-            living.map(|process| ProcessId { pid: process.pid, start_time: process.start_time }).collect();
+            living.map(|process| ProcessKey { pid: process.pid, start_time: process.start_time }).collect();
         (members == descendants(stage.pid())).then_some(members)
     });
     assert_eq!(members, BTreeSet::from([agent, last]));
     assert!(!is_alive(first));
     let events = daemon.events();
     let of = |kind: &str| -> Vec<Option<u64>> {
-        let of_pid = events.iter().filter(|event| event.kind == kind && event.pid == Some(last.pid));
+        let of_pid = events.iter().filter(|event| event.detail.kind() == kind && event.pid == Some(last.pid));
         of_pid.map(|event| event.start_time).collect()
     };
     assert_eq!(of("fork"), [Some(first.start_time), Some(last.start_time)]);

@@ -1,24 +1,14 @@
-//! Given MCP servers as people run them, at pinned versions, below what a profile takes for an agent: the whole tree
-//! is seen, and what the agent's death leaves behind is told from what ends by itself.
+//! Real MCP servers, at pinned versions, below a stand-in agent: the whole tree is tracked, and orphans are distinguished
+//! from servers that exit with the agent.
 //!
-//! Needs node and npm, and npm's registry for the first run; what is installed stays in the target directory.
-
-#![expect(clippy::expect_used, reason = "a test reports by a panic")]
+//! Needs node and npm, and npm's registry for the first run; packages are kept in the target directory.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use watchdog::api::{Finding, FindingKind, Process, ProcessKind, ProcessState};
-use watchdog_tests::{Daemon, Look, ProcessId, Stage, descendants, is_alive, poll, seconds};
-
-const PACKAGES: [&str; 4] = [
-    "@modelcontextprotocol/server-everything@2026.8.31",
-    "@modelcontextprotocol/server-memory@2026.8.31",
-    "flow-nexus@0.1.128",
-    "@anthropic-ai/claude-code@2.1.197",
-];
+use watchdog_api::{Finding, FindingKind, Process, ProcessKind, ProcessState};
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, descendants, is_alive, npm, poll, seconds};
 
 /// The servers' names: each one's standard input has this name too.
 const SERVERS: [&str; 4] = ["everything", "memory", "nexus", "claude"];
@@ -31,48 +21,31 @@ fn installed() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real-programs");
-        let complete = directory.join("complete");
-        let wanted = PACKAGES.join("\n");
-        if std::fs::read_to_string(&complete).is_ok_and(|installed| installed == wanted) {
-            return directory;
-        }
-        std::fs::create_dir_all(&directory).expect("a directory");
-        let began = Instant::now();
-        let npm = Command::new("npm")
-            .args(["install", "--no-audit", "--no-fund", "--loglevel", "error", "--prefix"])
-            .arg(&directory)
-            .arg("--cache")
-            .arg(directory.join("cache"))
-            .args(PACKAGES)
-            .stdin(Stdio::null())
-            .status();
-        assert!(npm.expect("npm is needed: install node, or `--skip real_programs`").success(), "npm install failed");
-        eprintln!("npm install took {:?}", began.elapsed());
-        std::fs::write(complete, wanted).expect("a mark");
+        drop(npm::installed(&directory, &npm::SERVERS));
         directory
     })
 }
 
 /// A daemon, and an agent that runs all servers.
-struct Scene {
+struct ServerScene {
     stage: Stage,
     daemon: Daemon,
-    agent: ProcessId,
-    helpers: Vec<ProcessId>,
+    agent: ProcessKey,
+    helpers: Vec<ProcessKey>,
 }
 
-impl Scene {
+impl ServerScene {
     /// The findings about this scene's orphans: the other test's claude is an agent of this daemon's too.
-    fn orphans<'a>(&self, look: &'a Look) -> Vec<&'a Finding> {
+    fn orphans<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a Finding> {
         let ours = |process: &Process| self.helpers.iter().any(|helper| helper.pid == process.pid);
-        let sessions = look.tree.sessions.iter().filter(|session| session.processes.iter().any(ours));
+        let sessions = snapshot.tree.sessions.iter().filter(|session| session.processes.iter().any(ours));
         let sessions: Vec<u64> = sessions.map(|session| session.id).collect();
-        let findings = look.findings_of(FindingKind::Orphan).into_iter();
+        let findings = snapshot.findings_of(FindingKind::Orphan).into_iter();
         findings.filter(|finding| finding.session.is_some_and(|session| sessions.contains(&session))).collect()
     }
 }
 
-fn scene(grace: &str) -> Scene {
+fn scene(grace: &str) -> ServerScene {
     let bin = installed().join("node_modules/.bin");
     let mut stage = Stage::new();
     let config = format!("[orphans]\ngrace = \"{grace}\"\n");
@@ -93,11 +66,11 @@ fn scene(grace: &str) -> Scene {
          hold"
     ));
     let helpers = settle(&stage, agent);
-    Scene { stage, daemon, agent, helpers }
+    ServerScene { stage, daemon, agent, helpers }
 }
 
 /// Waits until all servers run, and the number of processes has not changed for a second.
-fn settle(stage: &Stage, agent: ProcessId) -> Vec<ProcessId> {
+fn settle(stage: &Stage, agent: ProcessKey) -> Vec<ProcessKey> {
     let mut since = (Instant::now(), Vec::new());
     let settled = poll(Duration::from_secs(60), || {
         let now: Vec<_> = descendants(stage.pid()).into_iter().filter(|process| *process != agent).collect();
@@ -110,20 +83,20 @@ fn settle(stage: &Stage, agent: ProcessId) -> Vec<ProcessId> {
 }
 
 #[test]
-fn real_servers_are_seen_and_told_apart_and_orphans_when_their_agent_is_killed() {
+fn real_servers_become_orphans() {
     let scene = scene("30s");
-    // Somebody else holds their standard inputs open too, as a terminal or a leaked descriptor does.
+    // Another process holds their standard inputs open too, as a terminal or a leaked descriptor does.
     let held: Vec<_> = SERVERS
         .iter()
         .map(|name| std::fs::File::options().write(true).open(scene.stage.directory().join(name)).expect("the fifo"))
         .collect();
 
-    let look = scene.daemon.eventually(seconds(2.0), "the whole tree", |look| {
-        scene.helpers.iter().all(|helper| look.process(*helper).is_some()).then(|| look.clone())
+    let snapshot = scene.daemon.eventually(seconds(2.0), "the whole tree", |snapshot| {
+        scene.helpers.iter().all(|helper| snapshot.process(*helper).is_some()).then(|| snapshot.clone())
     });
-    let described = scene.daemon.describe(Some(&look));
+    let described = scene.daemon.describe(Some(&snapshot));
     let of = |server: &str| {
-        let helpers = scene.helpers.iter().filter_map(|helper| look.process(*helper));
+        let helpers = scene.helpers.iter().filter_map(|helper| snapshot.process(*helper));
         let found = helpers.filter(|process| process.argv.iter().any(|argument| argument.contains(server)));
         found.map(|process| (process.depth, process.kind)).collect::<Vec<_>>()
     };
@@ -135,10 +108,10 @@ fn real_servers_are_seen_and_told_apart_and_orphans_when_their_agent_is_killed()
 
     scene.stage.kill(scene.agent);
 
-    scene.daemon.eventually(Duration::from_secs(1), "every survivor is an orphan, in one group", |look| {
-        let orphaned = |helper: &ProcessId| look.process(*helper).map(|process| process.state);
+    scene.daemon.eventually(Duration::from_secs(1), "every survivor is an orphan, in one group", |snapshot| {
+        let orphaned = |helper: &ProcessKey| snapshot.process(*helper).map(|process| process.state);
         let all = scene.helpers.iter().all(|helper| orphaned(helper) == Some(ProcessState::Orphaned));
-        (all && scene.orphans(look).iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
+        (all && scene.orphans(snapshot).iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
     });
     std::thread::sleep(Duration::from_millis(500));
     let left: Vec<_> = scene.helpers.iter().filter(|helper| is_alive(**helper)).collect();
@@ -147,27 +120,31 @@ fn real_servers_are_seen_and_told_apart_and_orphans_when_their_agent_is_killed()
 }
 
 #[test]
-fn real_servers_that_end_with_their_input_are_never_proposed() {
+fn real_servers_exit_with_stdin() {
     let scene = scene("30s");
-    scene.daemon.eventually(seconds(2.0), "the whole tree", |look| {
-        scene.helpers.iter().all(|helper| look.process(*helper).is_some()).then_some(())
+    scene.daemon.eventually(seconds(2.0), "the whole tree", |snapshot| {
+        scene.helpers.iter().all(|helper| snapshot.process(*helper).is_some()).then_some(())
     });
 
     scene.stage.kill(scene.agent);
 
     let mut most = None;
     let killed = Instant::now();
-    scene.daemon.eventually(Duration::from_secs(10), "most end by themselves", |look| {
-        let proposed = scene.orphans(look).into_iter().find(|finding| finding.proposed_action != "report");
+    scene.daemon.eventually(Duration::from_secs(10), "most end by themselves", |snapshot| {
+        let proposed = scene.orphans(snapshot).into_iter().find(|finding| finding.proposed_action != "report");
         assert!(proposed.is_none(), "{proposed:?}");
         let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
         (left <= HELPERS / 2).then(|| most = Some(killed.elapsed()))
     });
-    eprintln!("half of the servers were gone after {most:?}");
-    scene.daemon.eventually(Duration::from_secs(2), "an orphan finding was opened; it closes with the last", |look| {
-        let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
-        let findings = scene.orphans(look);
-        let open = findings.iter().filter(|finding| finding.closed_at.is_none()).count();
-        (findings.len() == 1 && (open == 0) == (left == 0)).then_some(())
-    });
+    eprintln!("half of the servers had exited after {most:?}");
+    scene.daemon.eventually(
+        Duration::from_secs(2),
+        "an orphan finding was opened; it closes with the last",
+        |snapshot| {
+            let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
+            let findings = scene.orphans(snapshot);
+            let open = findings.iter().filter(|finding| finding.closed_at.is_none()).count();
+            (findings.len() == 1 && (open == 0) == (left == 0)).then_some(())
+        },
+    );
 }

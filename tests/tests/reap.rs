@@ -1,15 +1,15 @@
-//! Given what a dead agent left, whoever asks for it is shown whom it concerns, and has it ended: that, and nothing else.
+//! `reap` previews and terminates the orphans of a dead agent, and nothing else.
 
 use std::time::Instant;
 
 use serde_json::Value;
-use watchdog::api::FindingKind;
-use watchdog_tests::{Daemon, Look, ProcessId, Stage, is_alive, seconds};
+use watchdog_api::FindingKind;
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, is_alive, seconds};
 
 /// The session of orphans in which this process is.
-fn left_behind(look: &Look, process: ProcessId) -> Option<u64> {
-    let found = !look.open(FindingKind::Orphan).is_empty();
-    found.then(|| look.session_with(process).map(|session| session.id)).flatten()
+fn left_behind(snapshot: &Snapshot, process: ProcessKey) -> Option<u64> {
+    let found = !snapshot.open(FindingKind::Orphan).is_empty();
+    found.then(|| snapshot.session_with(process).map(|session| session.id)).flatten()
 }
 
 fn pids(planned: &Value) -> Vec<u64> {
@@ -19,14 +19,13 @@ fn pids(planned: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_left_behind_is_shown_then_ended_then_told() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn reap_previews_terminates_reports() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ report wrapper fork [ report server hold ] hold ] hold");
     let [wrapper, server] = ["wrapper", "server"].map(|name| stage.reported(name));
-    daemon.eventually(seconds(1.0), "the tree", |look| look.process(server).map(drop));
+    daemon.eventually(seconds(1.0), "the tree", |snapshot| snapshot.process(server).map(drop));
     stage.kill(agent);
-    let session = daemon.eventually(seconds(2.0), "orphans", |look| left_behind(look, server));
+    let session = daemon.eventually(seconds(2.0), "orphans", |snapshot| left_behind(snapshot, server));
     let named = format!("session:{session}");
 
     let shown = daemon.ctl(&["reap", &named, "--dry-run"]);
@@ -35,7 +34,7 @@ fn what_was_left_behind_is_shown_then_ended_then_told() {
     assert!(is_alive(server) && is_alive(wrapper), "nothing is done yet");
 
     let refused = daemon.ctl(&["reap", &named]);
-    assert_eq!(refused.code, 2, "nobody was asked: {refused:?}");
+    assert_eq!(refused.code, 2, "no question was asked: {refused:?}");
     assert!(is_alive(server) && is_alive(wrapper), "nothing is done yet");
 
     let began = Instant::now();
@@ -51,16 +50,16 @@ fn what_was_left_behind_is_shown_then_ended_then_told() {
 }
 
 #[test]
-fn a_living_agents_helper_is_not_reaped_and_its_session_can_be_ended() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn reap_exempts_living_agents_helper() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ report server hold ] hold");
     let server = stage.reported("server");
-    let session = daemon.eventually(seconds(1.0), "the tree", |look| look.session_with(server).map(|one| one.id));
+    let session =
+        daemon.eventually(seconds(1.0), "the tree", |snapshot| snapshot.session_with(server).map(|one| one.id));
 
     let spared = daemon.ctl(&["reap", &format!("pid:{}", server.pid), "--yes"]);
     assert_eq!(spared.code, 1, "{spared:?}");
-    assert!(spared.stderr.contains("its agent lives"), "{spared:?}");
+    assert!(spared.stderr.contains("its agent is running"), "{spared:?}");
     assert!(is_alive(server));
 
     let ended = daemon.ctl(&["end", &session.to_string(), "--yes"]);
@@ -69,10 +68,9 @@ fn a_living_agents_helper_is_not_reaped_and_its_session_can_be_ended() {
 }
 
 #[test]
-fn many_groups_are_reaped_in_one_request() {
+fn one_request_reaps_many_groups() {
     const GROUPS: usize = 120;
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let starter = stage.start(
         "helper",
         &format!(
@@ -80,10 +78,12 @@ fn many_groups_are_reaped_in_one_request() {
         ),
     );
     let (left, agents) = (stage.all_reported("left", GROUPS), stage.all_reported("agent", GROUPS));
-    daemon.eventually(seconds(10.0), "all", |look| left.iter().all(|it| look.process(*it).is_some()).then_some(()));
+    daemon.eventually(seconds(10.0), "all", |snapshot| {
+        left.iter().all(|it| snapshot.process(*it).is_some()).then_some(())
+    });
     agents.iter().for_each(|agent| stage.kill(*agent));
-    daemon.eventually(seconds(20.0), "a group for each", |look| {
-        (look.open(FindingKind::Orphan).len() == GROUPS).then_some(())
+    daemon.eventually(seconds(20.0), "a group for each", |snapshot| {
+        (snapshot.open(FindingKind::Orphan).len() == GROUPS).then_some(())
     });
 
     let reaped = daemon.ctl(&["reap", "--yes"]);

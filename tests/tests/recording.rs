@@ -1,4 +1,4 @@
-//! A daemon that records: what is replayed is what it found, and what people wrote into arguments is not in the file.
+//! A recording replays to the daemon's findings, and contains no user-written argument.
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, and not what they share")]
 
@@ -8,8 +8,8 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use watchdog::api::FindingKind;
-use watchdog_tests::{Daemon, Options, Stage, seconds};
+use watchdog_api::FindingKind;
+use watchdog_tests::{Daemon, DaemonOptions, Stage, seconds};
 
 /// The findings without their moments, which are as exact as the wall clock.
 fn timeless(findings: &Value) -> Vec<Value> {
@@ -36,23 +36,23 @@ fn text(daemon: &Daemon) -> String {
 }
 
 #[test]
-fn a_replay_finds_what_the_daemon_found() {
+fn replay_gives_daemons_findings() {
     let mut stage = Stage::new();
     let config = "# SECRET-comment\n[orphans]\ngrace = \"1s\"\n";
-    let mut daemon = Daemon::with(&stage, &Options { config, record: true, ..Options::default() });
+    let mut daemon = Daemon::with(&stage, &DaemonOptions { config, record: true, ..DaemonOptions::default() });
     let agent = stage.agent(
         "spawn-as helper [ SECRET-prompt --token=SECRET-token -pSECRET ] [ report top fork [ report leaf hold ] hold ] hold",
     );
     let leaf = stage.reported("leaf");
-    daemon.eventually(seconds(2.0), "the leaf", |look| look.process(leaf).map(drop));
+    daemon.eventually(seconds(2.0), "the leaf", |snapshot| snapshot.process(leaf).map(drop));
     stage.kill(agent);
-    daemon.eventually(seconds(5.0), "a proposal", |look| {
-        look.open(FindingKind::Orphan).first().filter(|finding| finding.proposed_action == "terminate").map(drop)
+    daemon.eventually(seconds(5.0), "a proposal", |snapshot| {
+        snapshot.open(FindingKind::Orphan).first().filter(|finding| finding.proposed_action == "terminate").map(drop)
     });
     stage.kill(leaf);
     stage.kill(stage.reported("top"));
-    daemon.eventually(seconds(5.0), "that it closes", |look| {
-        look.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).map(drop)
+    daemon.eventually(seconds(5.0), "that it closes", |snapshot| {
+        snapshot.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).map(drop)
     });
     let live = daemon.ctl(&["findings", "--all"]).json();
     daemon.send(Signal::TERM);
@@ -75,19 +75,19 @@ fn a_replay_finds_what_the_daemon_found() {
 }
 
 #[test]
-fn a_configuration_that_is_read_again_is_replayed_too() {
+fn reloaded_configuration_is_replayed() {
     let mut stage = Stage::new();
-    let mut daemon = Daemon::with(&stage, &Options { record: true, ..Options::default() });
+    let mut daemon = Daemon::with(&stage, &DaemonOptions { record: true, ..DaemonOptions::default() });
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(2.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
-    daemon.eventually(seconds(2.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    daemon.eventually(seconds(2.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
 
     daemon.reload("[orphans]\nkeep = [\"*/helper\"]\n");
 
-    let kept = daemon.eventually(seconds(3.0), "that it is kept", |look| {
-        look.findings_of(FindingKind::Orphan).first()?.closed_because.clone()
+    let kept = daemon.eventually(seconds(3.0), "that it is kept", |snapshot| {
+        snapshot.findings_of(FindingKind::Orphan).first()?.closed_because.clone()
     });
     let live = daemon.ctl(&["findings", "--all"]).json();
     daemon.send(Signal::TERM);
@@ -98,14 +98,14 @@ fn a_configuration_that_is_read_again_is_replayed_too() {
 }
 
 #[test]
-fn what_a_killed_daemon_recorded_is_replayed_up_to_its_end() {
+fn killed_daemons_recording_is_replayed() {
     let mut stage = Stage::new();
-    let mut daemon = Daemon::with(&stage, &Options { record: true, ..Options::default() });
+    let mut daemon = Daemon::with(&stage, &DaemonOptions { record: true, ..DaemonOptions::default() });
     let agent = stage.agent("fork [ report helper hold ] hold");
     let helper = stage.reported("helper");
-    daemon.eventually(seconds(2.0), "the helper", |look| look.process(helper).map(drop));
+    daemon.eventually(seconds(2.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
-    daemon.eventually(seconds(2.0), "an orphan", |look| look.open(FindingKind::Orphan).first().map(drop));
+    daemon.eventually(seconds(2.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
     // What is older than this is in the file.
     std::thread::sleep(seconds(1.5));
     daemon.send(Signal::KILL);
@@ -114,12 +114,12 @@ fn what_a_killed_daemon_recorded_is_replayed_up_to_its_end() {
     let file = daemon.recording().display().to_string();
     let replay = daemon.ctl(&["replay", &file]);
     assert_eq!(replay.code, 0);
-    assert!(replay.stderr.contains("has no end"), "{}", replay.stderr);
+    assert!(replay.stderr.contains("has no end marker"), "{}", replay.stderr);
     assert_eq!(orphan(&replay.json())["closed_at"], Value::Null);
     // And as a crash of the host may leave it.
     let whole = std::fs::read(daemon.recording()).unwrap();
     std::fs::write(daemon.recording(), &whole[..whole.len() - 7]).unwrap();
     let torn = daemon.ctl(&["replay", &file]);
     assert_eq!((torn.code, torn.json()["recording"]["end"].as_str()), (0, Some("torn")));
-    assert!(torn.stderr.contains("is torn after"), "{}", torn.stderr);
+    assert!(torn.stderr.contains("is truncated after"), "{}", torn.stderr);
 }

@@ -1,5 +1,5 @@
-//! A machine with little memory, on which agents start: with the gate before them, and without. By itself in its guest,
-//! since it takes all the memory there is.
+//! Agents that start on a machine with little memory, with and without the gate. Runs alone in its guest, since it uses all
+//! memory.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LARGE: &str = "anon 300 write sleep 4 report ended exit";
 
 /// Only in a guest: another machine's memory is not the test's to fill.
 #[test]
-fn ten_launches_of_300_mib_at_once_run_a_small_machine_out_of_memory_only_without_the_gate() {
+fn gate_prevents_oom_on_small_machine() {
     if !in_guest() {
         eprintln!("skipped: only a guest's memory is the test's own");
         return;
@@ -31,7 +31,7 @@ fn ten_launches_of_300_mib_at_once_run_a_small_machine_out_of_memory_only_withou
     let ended =
         poll(limit(Duration::from_secs(60)), || stage.reports().get("ended").filter(|all| all.len() == 10).map(drop));
     assert!(ended.is_some(), "{:#?}\n{}", daemon.queue(), stage.log());
-    assert_eq!(oom_kills(), before, "through the gate nobody is killed");
+    assert_eq!(oom_kills(), before, "through the gate no process is killed");
 
     for _ in 0..10 {
         stage.agent(LARGE);

@@ -1,20 +1,20 @@
-//! The harness itself: what the other tests rely on, checked against /proc.
+//! The harness itself, checked against /proc.
 
 use rustix::process::Signal;
-use watchdog_tests::{ProcessId, Stage, descendants, is_alive, poll, seconds};
+use watchdog_tests::{ProcessKey, Stage, descendants, is_alive, poll, seconds};
 
 #[test]
-fn a_script_reports_who_it_is() {
+fn script_reports_identity() {
     let mut stage = Stage::new();
     let agent = stage.agent("report agent spawn helper [ report helper hold ] hold");
     assert_eq!(stage.reported("agent"), agent);
     let helper = stage.reported("helper");
-    assert_eq!(ProcessId::now(helper.pid), Some(helper));
+    assert_eq!(ProcessKey::now(helper.pid), Some(helper));
     assert!(descendants(stage.pid()).is_superset(&[agent, helper].into()));
 }
 
 #[test]
-fn the_end_of_a_stage_ends_what_has_left_its_parent_its_session_and_its_name() {
+fn stage_end_kills_escaped_processes() {
     let mut stage = Stage::new();
     stage.agent(
         "fork [ setsid fork [ rename other report daemon hold ] ]
@@ -30,7 +30,7 @@ fn the_end_of_a_stage_ends_what_has_left_its_parent_its_session_and_its_name() {
 }
 
 #[test]
-fn who_survives_sigterm_counts_how_often_it_came() {
+fn sigterm_survivor_counts_signals() {
     let mut stage = Stage::new();
     stage.agent("count-term terms report stubborn hold");
     let stubborn = stage.reported("stubborn");
@@ -46,7 +46,7 @@ fn who_survives_sigterm_counts_how_often_it_came() {
 }
 
 #[test]
-fn every_way_to_make_a_process_makes_one() {
+fn every_fork_variant_works() {
     let mut stage = Stage::new();
     stage.agent(
         "spawn helper [ report spawned hold ] vfork helper [ report vforked hold ]

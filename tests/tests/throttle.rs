@@ -1,15 +1,15 @@
-//! Given cgroup v2, when policy throttles, then the session's memory.high is what the session held, until the reason is gone.
+//! A throttled session has memory.high at its usage until the finding closes. Needs cgroup v2.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::path::{Path, PathBuf};
 
-use watchdog::api::{ActionKind, ActionState, FindingKind, Receipt};
-use watchdog_tests::{Daemon, ProcessId, Stage, in_guest, is_alive, poll, seconds};
+use watchdog_api::{ActionKind, ActionState, FindingKind, Receipt};
+use watchdog_tests::{Daemon, ProcessKey, Stage, in_guest, is_alive, poll, seconds};
 
 const MIB: u64 = 1 << 20;
 
 /// The directory of a process's own cgroup, where there is the hierarchy with its controllers.
-fn cgroup(process: ProcessId) -> PathBuf {
+fn cgroup(process: ProcessKey) -> PathBuf {
     let path = std::fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).expect("a cgroup");
     Path::new("/sys/fs/cgroup").join(path.trim().trim_start_matches("0::/"))
 }
@@ -26,7 +26,7 @@ fn receipt(daemon: &Daemon, state: ActionState, within: f64) -> Receipt {
 }
 
 #[test]
-fn a_session_over_a_limit_is_throttled_to_what_it_holds_until_it_is_not() {
+fn session_throttled_while_over_limit() {
     let given = std::fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control").unwrap_or_default();
     if !given.contains("memory") {
         assert!(!in_guest(), "a guest has the hierarchy with its controllers: {given:?}");
@@ -55,7 +55,7 @@ fn a_session_over_a_limit_is_throttled_to_what_it_holds_until_it_is_not() {
     assert!((90 * MIB..200 * MIB).contains(&held), "{held}");
     assert!(is_alive(large) && is_alive(agent));
 
-    // Who was over its limit is gone, and with it the reason.
+    // The process above its limit has exited, and with it the reason.
     stage.kill(large);
     let after = poll(seconds(20.0), || Some(memory_high(&cgroup)).filter(|high| *high == before));
     assert!(after.is_some(), "{} is left\n{}", memory_high(&cgroup), daemon.log());

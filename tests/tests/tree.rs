@@ -1,36 +1,41 @@
-//! Given an agent that makes processes in every way there is, the daemon shows exactly what /proc shows, with the
-//! parents that forked them.
+//! Processes started in every possible way: the tree agrees with /proc, with the parents that forked them.
 
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use std::collections::BTreeSet;
 
-use watchdog::api::{FindingKind, ProcessKind, ProcessState, Session, SessionState};
-use watchdog_tests::{Daemon, ProcessId, Stage, in_guest, seconds};
+use watchdog_api::{FindingKind, ProcessKind, ProcessState, Session, SessionState};
+use watchdog_tests::{Daemon, ProcessKey, Stage, in_guest, seconds};
 
-fn members(session: &Session) -> BTreeSet<ProcessId> {
+fn members(session: &Session) -> BTreeSet<ProcessKey> {
     let living = session.processes.iter().filter(|process| process.state != ProcessState::Zombie);
-    living.map(|process| ProcessId { pid: process.pid, start_time: process.start_time }).collect()
+    living.map(|process| ProcessKey { pid: process.pid, start_time: process.start_time }).collect()
 }
 
 /// Waits until the session of `agent` consists of exactly these processes.
-fn exactly(daemon: &Daemon, agent: ProcessId, expected: &[ProcessId]) -> Session {
+fn exactly(daemon: &Daemon, agent: ProcessKey, expected: &[ProcessKey]) -> Session {
     let expected: BTreeSet<_> = expected.iter().copied().collect();
-    daemon.eventually(seconds(1.0), &format!("a session of exactly {expected:?}"), |look| {
-        look.session(agent).filter(|session| members(session) == expected).cloned()
+    daemon.eventually(seconds(1.0), &format!("a session of exactly {expected:?}"), |snapshot| {
+        snapshot.session(agent).filter(|session| members(session) == expected).cloned()
     })
 }
 
+/// Waits until the daemon shows that the process executed the helper: an exec is an event of its own, after the fork.
+fn executed_helper(daemon: &Daemon, process: ProcessKey) {
+    daemon.eventually(seconds(1.0), &format!("the helper executed by {process}"), |snapshot| {
+        snapshot.process(process)?.argv[0].ends_with("/helper").then_some(())
+    });
+}
+
 /// `(parent_pid, depth)` as the daemon shows it.
-fn place(session: &Session, process: ProcessId) -> (u32, u32) {
+fn place(session: &Session, process: ProcessKey) -> (u32, u32) {
     let shown = session.processes.iter().find(|p| p.pid == process.pid).expect("a member");
     (shown.parent_pid, shown.depth)
 }
 
 #[test]
-fn a_tree_has_the_parents_and_depths_of_its_forks() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn tree_follows_forks() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent(
         "spawn helper [ report a spawn helper [ report aa fork [ report aaa hold ] hold ] fork [ report ab hold ] hold ]
@@ -49,14 +54,14 @@ fn a_tree_has_the_parents_and_depths_of_its_forks() {
     assert_eq!(place(&session, aaa), (aa.pid, 3));
     assert_eq!(session.processes[0].kind, ProcessKind::Agent);
     let order: Vec<_> = session.processes.iter().map(|process| process.pid).collect();
-    let before = |x: ProcessId, y: ProcessId| {
+    let before = |x: ProcessKey, y: ProcessKey| {
         order.iter().position(|pid| *pid == x.pid) < order.iter().position(|pid| *pid == y.pid)
     };
     assert!(before(agent, a) && before(a, aa) && before(aa, aaa) && before(a, ab), "parents come first: {order:?}");
 }
 
 #[test]
-fn an_agent_that_runs_already_is_found_with_its_tree() {
+fn running_agent_is_found() {
     let mut stage = Stage::new();
     let agent = stage.agent("spawn helper [ report a fork [ report b hold ] hold ] hold");
     let [a, b] = ["a", "b"].map(|name| stage.reported(name));
@@ -68,9 +73,8 @@ fn an_agent_that_runs_already_is_found_with_its_tree() {
 }
 
 #[test]
-fn a_double_fork_with_setsid_stays_in_its_session() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn double_fork_stays_in_session() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("fork [ setsid fork [ exec helper [ report daemon hold ] ] ] wait hold");
     let double_forked = stage.reported("daemon");
@@ -78,15 +82,14 @@ fn a_double_fork_with_setsid_stays_in_its_session() {
     let session = exactly(&daemon, agent, &[agent, double_forked]);
     let shown = session.processes.iter().find(|process| process.pid == double_forked.pid).expect("a member");
     assert_eq!(shown.depth, 2);
-    daemon.eventually(seconds(2.5), "its new parent", |look| {
-        look.process(double_forked).filter(|process| process.ppid == stage.pid()).map(drop)
+    daemon.eventually(seconds(2.5), "its new parent", |snapshot| {
+        snapshot.process(double_forked).filter(|process| process.ppid == stage.pid()).map(drop)
     });
 }
 
 #[test]
-fn a_parent_that_exits_before_its_child_executes_does_not_hide_the_child() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn exited_parent_does_not_hide_child() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("fork [ fork [ await-new-parent exec helper [ report late hold ] ] ] hold");
     let late = stage.reported("late");
@@ -97,23 +100,20 @@ fn a_parent_that_exits_before_its_child_executes_does_not_hide_the_child() {
 }
 
 #[test]
-fn exec_from_another_thread_keeps_the_identity() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn thread_exec_keeps_identity() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("fork [ report before threads 3 exec-from-thread helper [ report after hold ] ] hold");
     let after = stage.reported("after");
     assert_eq!(after, stage.reported("before"));
 
-    let session = exactly(&daemon, agent, &[agent, after]);
-    let shown = session.processes.iter().find(|process| process.pid == after.pid).expect("a member");
-    assert!(shown.argv[0].ends_with("/helper"), "{:?} is what was executed last", shown.argv);
+    exactly(&daemon, agent, &[agent, after]);
+    executed_helper(&daemon, after);
 }
 
 #[test]
 fn ten_thousand_threads_are_no_processes() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     let threads = if in_guest() { 500 } else { 10_000 };
 
     let agent = stage.agent(&format!("spawn helper [ threads {threads} report ready hold ] hold"));
@@ -126,9 +126,8 @@ fn ten_thousand_threads_are_no_processes() {
 }
 
 #[test]
-fn a_new_name_and_new_arguments_do_not_hide_what_was_executed() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn renamed_process_keeps_executable() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("rename claude spawn helper [ rename something~else report renamed hold ] hold");
     let renamed = stage.reported("renamed");
@@ -136,27 +135,27 @@ fn a_new_name_and_new_arguments_do_not_hide_what_was_executed() {
     exactly(&daemon, agent, &[agent, renamed]);
     let cmdline = std::fs::read_to_string(format!("/proc/{}/cmdline", renamed.pid)).expect("a cmdline");
     assert!(cmdline.starts_with("something else\0"), "{cmdline:?}");
-    daemon.eventually(seconds(2.0), "the executed arguments and the new name", |look| {
-        let process = look.process(renamed)?;
+    daemon.eventually(seconds(2.0), "the executed arguments and the new name", |snapshot| {
+        let process = snapshot.process(renamed)?;
         (process.argv[0].ends_with("/helper") && process.argv[1] == "rename").then_some(())
     });
 }
 
 #[test]
 fn vfork_and_posix_spawn_are_forks() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("vfork helper [ report v hold ] posix-spawn helper [ report p hold ] hold");
     let [v, p] = ["v", "p"].map(|name| stage.reported(name));
 
     let session = exactly(&daemon, agent, &[agent, v, p]);
     assert_eq!((place(&session, v), place(&session, p)), ((agent.pid, 1), (agent.pid, 1)));
-    assert!(session.processes.iter().skip(1).all(|process| process.argv[0].ends_with("/helper")));
+    executed_helper(&daemon, v);
+    executed_helper(&daemon, p);
 }
 
 #[test]
-fn an_agent_inside_an_agent_has_a_session_of_its_own() {
+fn nested_agent_has_own_session() {
     let mut stage = Stage::new();
     let other = format!("other-{}", stage.agent_name());
     stage.install(&other);
@@ -168,7 +167,7 @@ fn an_agent_inside_an_agent_has_a_session_of_its_own() {
     let [inner, leaf] = ["inner", "leaf"].map(|name| stage.reported(name));
 
     let session = exactly(&daemon, inner, &[inner, leaf]);
-    let outer = daemon.look().session(outer).cloned().expect("the outer session");
+    let outer = daemon.snapshot().session(outer).cloned().expect("the outer session");
     assert_eq!(session.profile, "other");
     assert_eq!(session.parent_session, Some(outer.id));
     assert_eq!(outer.parent_session, None);
@@ -176,44 +175,41 @@ fn an_agent_inside_an_agent_has_a_session_of_its_own() {
 }
 
 #[test]
-fn a_zombie_is_counted_and_holds_nothing() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn zombie_counted_without_memory() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     let agent = stage.agent("times 3 [ fork [ report zombie anon 20 exit ] ] report agent hold");
     stage.all_reported("zombie", 3);
 
-    let session = daemon.eventually(seconds(3.0), "three zombies", |look| {
-        look.session(agent).filter(|session| session.zombies == 3).cloned()
+    let session = daemon.eventually(seconds(3.0), "three zombies", |snapshot| {
+        snapshot.session(agent).filter(|session| session.zombies == 3).cloned()
     });
     assert_eq!(members(&session), [agent].into());
     for zombie in session.processes.iter().filter(|process| process.state == ProcessState::Zombie) {
         assert_eq!((zombie.rss_bytes, zombie.anon_bytes, zombie.shmem_bytes, zombie.swap_bytes), (0, 0, 0, 0));
     }
-    assert_eq!(daemon.look().findings_of(FindingKind::Orphan).len(), 0);
+    assert_eq!(daemon.snapshot().findings_of(FindingKind::Orphan).len(), 0);
 }
 
 #[test]
-fn a_session_ends_with_its_last_process() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn session_ends_with_last_process() {
+    let (mut stage, daemon) = Daemon::on_stage();
     let agent = stage.agent("spawn helper [ report helper await go ] await go");
     let helper = stage.reported("helper");
     exactly(&daemon, agent, &[agent, helper]);
 
     stage.mark("go");
 
-    daemon.eventually(seconds(2.0), "no living process in the session", |look| {
-        look.session(agent).is_none_or(|session| members(session).is_empty()).then_some(())
+    daemon.eventually(seconds(2.0), "no living process in the session", |snapshot| {
+        snapshot.session(agent).is_none_or(|session| members(session).is_empty()).then_some(())
     });
-    let ended = daemon.events().into_iter().filter(|event| event.kind == "session_ended").count();
+    let ended = daemon.events().into_iter().filter(|event| event.detail.kind() == "session_ended").count();
     assert_eq!(ended, 1);
 }
 
 #[test]
-fn events_tell_the_life_of_a_helper_in_order() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn helper_events_are_in_order() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     stage.agent("spawn helper [ report helper ] wait report done hold");
     let helper = stage.reported("helper");
@@ -222,16 +218,15 @@ fn events_tell_the_life_of_a_helper_in_order() {
     daemon.eventually(seconds(1.0), "fork, exec and exit of the helper", |_| {
         let events = daemon.events();
         let own: Vec<_> = events.iter().filter(|event| event.pid == Some(helper.pid)).collect();
-        let kinds: Vec<_> = own.iter().map(|event| event.kind.as_str()).collect();
+        let kinds: Vec<_> = own.iter().map(|event| event.detail.kind()).collect();
         let in_order = events.windows(2).all(|pair| pair[0].seq < pair[1].seq);
         (kinds == ["fork", "exec", "exit"] && in_order).then_some(())
     });
 }
 
 #[test]
-fn ppid_changes_do_not_change_the_tree_of_forks() {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+fn reparenting_keeps_fork_tree() {
+    let (mut stage, daemon) = Daemon::on_stage();
 
     // A subreaper inside the tree takes the orphan that is not its child.
     let agent = stage.agent("subreaper fork [ report middle fork [ report leaf hold ] await go ] hold");
@@ -243,7 +238,7 @@ fn ppid_changes_do_not_change_the_tree_of_forks() {
 
     let session = exactly(&daemon, agent, &[agent, leaf]);
     assert_eq!(place(&session, leaf), (middle.pid, 2), "the parent that forked it is a fact that stays");
-    daemon.eventually(seconds(2.5), "today's parent is the subreaper", |look| {
-        look.process(leaf).filter(|process| process.ppid == agent.pid).map(drop)
+    daemon.eventually(seconds(2.5), "today's parent is the subreaper", |snapshot| {
+        snapshot.process(leaf).filter(|process| process.ppid == agent.pid).map(drop)
     });
 }

@@ -1,42 +1,43 @@
-//! Given processes of two users, each sees and acts on what is theirs, by SO_PEERCRED; root sees all.
+//! Each user sees and controls their own processes only, by SO_PEERCRED; root sees all.
 #![expect(clippy::expect_used, reason = "a test reports by a panic")]
 
 use serde_json::json;
-use watchdog_tests::{Daemon, NOBODY, ProcessId, Response, Stage, as_user, get, is_alive, post, seconds};
+use watchdog_tests::{Daemon, HttpResponse, NOBODY, ProcessKey, Stage, as_user, get, is_alive, post, seconds};
 
-/// A tree of root's, and one of nobody's.
+/// A tree of root, and one of the unprivileged user.
 struct Two {
     stage: Stage,
     daemon: Daemon,
-    roots: ProcessId,
-    nobodys: ProcessId,
+    roots: ProcessKey,
+    nobodys: ProcessKey,
 }
 
 fn two_users() -> Two {
-    let mut stage = Stage::new();
-    let daemon = Daemon::watching(&stage);
+    let (mut stage, daemon) = Daemon::on_stage();
     stage.agent("spawn-as helper [ --token root-secret ] [ report root hold ] hold");
     stage
         .start("helper", "uid 65534 exec AGENT [ spawn-as helper [ --token own-secret ] [ report nobody hold ] hold ]");
     let (roots, nobodys) = (stage.reported("root"), stage.reported("nobody"));
-    daemon.eventually(seconds(2.0), "both trees", |look| look.process(roots).and(look.process(nobodys)).map(drop));
+    daemon.eventually(seconds(2.0), "both trees", |snapshot| {
+        snapshot.process(roots).and(snapshot.process(nobodys)).map(drop)
+    });
     Two { stage, daemon, roots, nobodys }
 }
 
 impl Two {
-    fn get_as_nobody(&self, path: &'static str) -> Response {
+    fn get_as_nobody(&self, path: &'static str) -> HttpResponse {
         let socket = self.daemon.socket();
         as_user(NOBODY, move || get(&socket, path)).expect("an answer")
     }
 
-    fn adopt_as_nobody(&self, subject: serde_json::Value) -> Response {
+    fn adopt_as_nobody(&self, subject: serde_json::Value) -> HttpResponse {
         let socket = self.daemon.socket();
         as_user(NOBODY, move || post(&socket, "/v1/adopt", &subject)).expect("an answer")
     }
 }
 
 #[test]
-fn a_user_sees_no_process_and_no_argument_of_another() {
+fn user_sees_no_foreign_process() {
     let two = two_users();
 
     for path in ["/v1/tree", "/v1/findings?all=true", "/v1/events"] {
@@ -63,7 +64,7 @@ fn root_sees_both() {
 }
 
 #[test]
-fn a_user_adopts_no_process_of_another() {
+fn user_adopts_no_foreign_process() {
     let two = two_users();
 
     let refused = two.adopt_as_nobody(json!({ "pid": two.roots.pid }));
@@ -72,12 +73,12 @@ fn a_user_adopts_no_process_of_another() {
     let answer = two.daemon.ctl_as(NOBODY, &["adopt", &two.roots.pid.to_string()]);
     assert_eq!(answer.code, 77, "{answer:?}");
 
-    // A pid that is nobody's tells no more than one that is somebody's.
+    // The answer about an unused pid is the same as about another user's process.
     let granted = two.adopt_as_nobody(json!({ "pid": two.nobodys.pid }));
     assert_eq!(granted.status, 200, "{}", granted.body);
-    two.daemon.eventually(seconds(1.0), "kept: theirs, and not root's", |look| {
-        use watchdog::api::ProcessState::Kept;
-        let state = |process| look.process(process).map(|process| process.state);
+    two.daemon.eventually(seconds(1.0), "kept: theirs, and not root's", |snapshot| {
+        use watchdog_api::ProcessState::Kept;
+        let state = |process| snapshot.process(process).map(|process| process.state);
         (state(two.nobodys) == Some(Kept) && state(two.roots) != Some(Kept)).then_some(())
     });
 }
@@ -85,12 +86,13 @@ fn a_user_adopts_no_process_of_another() {
 #[test]
 fn findings_of_another_user_stay_hidden() {
     let two = two_users();
-    let agents: Vec<_> = two.daemon.look().tree.sessions.iter().map(|session| session.processes[0].clone()).collect();
+    let agents: Vec<_> =
+        two.daemon.snapshot().tree.sessions.iter().map(|session| session.processes[0].clone()).collect();
     for agent in agents {
-        two.stage.kill(ProcessId { pid: agent.pid, start_time: agent.start_time });
+        two.stage.kill(ProcessKey { pid: agent.pid, start_time: agent.start_time });
     }
-    two.daemon.eventually(seconds(2.0), "two findings", |look| {
-        (look.open(watchdog::api::FindingKind::Orphan).len() == 2).then_some(())
+    two.daemon.eventually(seconds(2.0), "two findings", |snapshot| {
+        (snapshot.open(watchdog_api::FindingKind::Orphan).len() == 2).then_some(())
     });
 
     let seen = two.get_as_nobody("/v1/findings");
@@ -100,8 +102,8 @@ fn findings_of_another_user_stay_hidden() {
     assert!(!seen.body.contains("root-secret"));
 }
 
-/// An agent of nobody's with a set-user-ID helper that makes itself root without another exec.
-fn setuid_helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId, u64) {
+/// An agent of the user nobody with a set-user-ID helper that makes itself root without another exec.
+fn setuid_helper(script: &str) -> (Stage, Daemon, ProcessKey, ProcessKey, u64) {
     let mut stage = Stage::new();
     let helper = stage.copy("setuid-helper");
     std::fs::set_permissions(&helper, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("set-user-ID");
@@ -111,13 +113,14 @@ fn setuid_helper(script: &str) -> (Stage, Daemon, ProcessId, ProcessId, u64) {
         &format!("uid 65534 exec AGENT [ report agent spawn setuid-helper [ {script} report helper hold ] hold ]"),
     );
     let (agent, helper) = (stage.reported("agent"), stage.reported("helper"));
-    let session = daemon
-        .eventually(seconds(2.0), "both", |look| look.process(helper).and(look.session_with(agent)).map(|it| it.id));
+    let session = daemon.eventually(seconds(2.0), "both", |snapshot| {
+        snapshot.process(helper).and(snapshot.session_with(agent)).map(|it| it.id)
+    });
     (stage, daemon, agent, helper, session)
 }
 
 #[test]
-fn user_cannot_end_what_became_root() {
+fn user_cannot_end_root_process() {
     let (stage, daemon, agent, helper, session) = setuid_helper("all-uids 0");
 
     let ended = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);
@@ -143,11 +146,12 @@ fn user_ends_own_setuid_program() {
 }
 
 #[test]
-fn user_ends_what_became_the_users() {
+fn user_ends_process_that_dropped_root() {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, "[actions]\nkill_after = \"1s\"\n");
     let root = stage.agent("spawn helper [ await become all-uids 65534 report helper hold ] hold");
-    let session = daemon.eventually(seconds(2.0), "root's agent", |look| look.session_with(root).map(|it| it.id));
+    let session =
+        daemon.eventually(seconds(2.0), "root's agent", |snapshot| snapshot.session_with(root).map(|it| it.id));
     stage.mark("become");
     let helper = stage.reported("helper");
     let refused = daemon.ctl_as(NOBODY, &["end", &session.to_string(), "--yes"]);

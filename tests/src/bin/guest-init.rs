@@ -1,10 +1,10 @@
-//! PID 1 of a guest kernel: mounts what a booted machine has, runs every test binary of the plan, prints one verdict,
+//! PID 1 of a guest: mounts the file systems of a booted machine, runs every test binary of the plan, prints a verdict,
 //! and powers the guest off.
 //!
-//! The plan is the file in `/guest` that `guest_plan=` on the kernel's command line names, one test binary a line: `NAME
+//! The plan is the file in `/guest` that `guest_plan=` on the kernel's command line names. A line is a test binary: `NAME
 //! TIMEOUT_SECONDS [ARGUMENT…]`, where NAME is a file in `/guest/tests`. The environment of the tests is `/guest/env`, one
-//! `NAME=VALUE` a line. All are written by
-//! `cargo xtask test-guests`, which takes the guest's word from the line that starts with `guest verdict: `.
+//! `NAME=VALUE` per line. All are written by
+//! `cargo xtask test-guests`, which reads the result from the line that starts with `guest verdict: `.
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
-use rustix::system::{RebootCommand, reboot};
+use rustix::system::{RebootCommand, finit_module, reboot};
 
-/// What is mounted, in this order. Later ones lie inside earlier ones.
+/// In the order in which they are mounted: later ones are inside earlier ones.
 const MOUNTS: &[Mount] = &[
     Mount::required("proc", "/proc"),
     Mount::required("sysfs", "/sys"),
@@ -29,43 +29,43 @@ const MOUNTS: &[Mount] = &[
     Mount::required("cgroup2", "/sys/fs/cgroup"),
     Mount::required("tracefs", "/sys/kernel/tracing"),
     Mount::required("bpf", "/sys/fs/bpf"),
-    // Only tells which security modules are on: a kernel without it still runs everything else.
+    // Only lists the active security modules.
     Mount::optional("securityfs", "/sys/kernel/security"),
 ];
 
-/// How often the children are looked at. Short beside a test, long beside a look.
+/// Interval of waitpid(2).
 const POLL: Duration = Duration::from_millis(20);
 
 fn main() {
     let verdict = match run() {
-        Ok(Verdict { binaries, failed }) if failed.is_empty() => format!("ok, {binaries} test binaries"),
-        Ok(Verdict { failed, .. }) => format!("FAILED: {}", failed.join(", ")),
+        Ok(GuestVerdict { binaries, failed }) if failed.is_empty() => format!("ok, {binaries} test binaries"),
+        Ok(GuestVerdict { failed, .. }) => format!("FAILED: {}", failed.join(", ")),
         Err(error) => format!("FAILED: {error:#}"),
     };
     println!("guest verdict: {verdict}");
     if let Err(error) = reboot(RebootCommand::PowerOff) {
-        // The end of PID 1 ends the guest just as well: the kernel panics, and `panic=-1` makes that a reboot.
+        // The exit of PID 1 ends the guest too: the kernel panics, and `panic=-1` makes that a reboot.
         eprintln!("cannot power off: {error}");
     }
 }
 
-struct Verdict {
+struct GuestVerdict {
     binaries: usize,
     failed: Vec<String>,
 }
 
-fn run() -> Result<Verdict> {
-    ensure!(rustix::process::getpid().is_init(), "this program is PID 1 of a guest and does nothing elsewhere");
+fn run() -> Result<GuestVerdict> {
+    ensure!(rustix::process::getpid().is_init(), "this program runs as PID 1 of a guest only");
     set_up()?;
     let environment = read_lines("/guest/env")?;
     let environment: Vec<(&str, &str)> = environment.iter().filter_map(|line| line.split_once('=')).collect();
     let plan = std::env::var("guest_plan").context("guest_plan on the kernel's command line")?;
     let plan = read_lines(&format!("/guest/{plan}"))?;
-    ensure!(!plan.is_empty(), "the plan holds no test binary");
+    ensure!(!plan.is_empty(), "the plan is empty");
 
     let mut failed = Vec::new();
     for line in &plan {
-        let test = Test::parse(line)?;
+        let test = PlannedTest::parse(line)?;
         println!("guest: running {line}");
         let before = clocks()?;
         if let Err(error) = test.run(&environment) {
@@ -74,12 +74,12 @@ fn run() -> Result<Verdict> {
         }
         let (took, idle) = (clocks()?.0 - before.0, clocks()?.1 - before.1);
         println!("guest: {} took {took:.0} s, in which processors were idle for {idle:.0} s", test.name);
-        end_everything_else()?;
+        kill_everything_else()?;
     }
-    Ok(Verdict { binaries: plan.len(), failed })
+    Ok(GuestVerdict { binaries: plan.len(), failed })
 }
 
-/// Seconds since boot, and those that processors were idle, summed over them.
+/// Seconds since boot, and idle seconds summed over the processors.
 fn clocks() -> Result<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/uptime").context("reading /proc/uptime")?;
     let mut seconds = text.split_whitespace().map(str::parse::<f64>);
@@ -111,7 +111,7 @@ impl Mount {
 
     fn mount(&self) -> Result<()> {
         let Self { kind, target, required } = *self;
-        // In sysfs and tracefs the mount points are the kernel's; elsewhere they may have to be made.
+        // In sysfs and tracefs the kernel has the mount points; elsewhere they may be missing.
         if !Path::new(target).exists()
             && let Err(error) = std::fs::create_dir_all(target)
         {
@@ -127,18 +127,32 @@ impl Mount {
     }
 }
 
-/// Brings the guest to where a booted machine stands.
+/// Sets up the guest like a booted machine.
 fn set_up() -> Result<()> {
     MOUNTS.iter().try_for_each(Mount::mount)?;
-    // What `systemd` does on a booted machine: without it, no child cgroup has a memory or pids controller.
+    // As systemd does: otherwise no child cgroup has a memory or pids controller.
     std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids +cpu")
         .context("enabling cgroup controllers")?;
     busybox(&["--install", "-s", "/bin"])?;
     busybox(&["ip", "link", "set", "lo", "up"])?;
+    load_modules()?;
     busybox(&["chmod", "1777", "/tmp", "/dev/shm"])
 }
 
-/// Runs one of busybox's applets. Only before the first test: nothing else is there to be reaped.
+/// Loads the modules of the running kernel that the guest has, in the order of their names.
+fn load_modules() -> Result<()> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("reading the kernel's release")?;
+    let Ok(listed) = std::fs::read_dir(Path::new("/guest/modules").join(release.trim())) else { return Ok(()) };
+    let mut modules: Vec<_> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    modules.sort();
+    for module in modules {
+        let file = File::open(&module).with_context(|| format!("opening {}", module.display()))?;
+        finit_module(&file, c"", 0).with_context(|| format!("loading {}", module.display()))?;
+    }
+    Ok(())
+}
+
+/// Runs an applet of busybox. Only before the first test, when there is no other child to reap.
 fn busybox(arguments: &[&str]) -> Result<()> {
     let status = Command::new("/bin/busybox").args(arguments).status().context("running busybox")?;
     ensure!(status.success(), "busybox {}: {status}", arguments.join(" "));
@@ -146,13 +160,13 @@ fn busybox(arguments: &[&str]) -> Result<()> {
 }
 
 /// A line of the plan.
-struct Test<'a> {
+struct PlannedTest<'a> {
     name: &'a str,
     timeout: Duration,
     arguments: Vec<&'a str>,
 }
 
-impl<'a> Test<'a> {
+impl<'a> PlannedTest<'a> {
     fn parse(line: &'a str) -> Result<Self> {
         let mut words = line.split_whitespace();
         let (Some(name), Some(seconds)) = (words.next(), words.next()) else {
@@ -162,7 +176,7 @@ impl<'a> Test<'a> {
         Ok(Self { name, timeout: Duration::from_secs(seconds), arguments: words.collect() })
     }
 
-    /// Runs the binary to its end, or kills it when its time is over.
+    /// Runs the binary, with a time limit.
     fn run(&self, environment: &[(&str, &str)]) -> Result<()> {
         let child = Command::new(Path::new("/guest/tests").join(self.name))
             .args(&self.arguments)
@@ -198,7 +212,7 @@ enum Reaped {
     NoChild,
 }
 
-/// Reaps one child: a test binary, or any orphan of the guest, since PID 1 is the parent of all of them.
+/// Reaps one child: a test binary or an orphan.
 fn reap() -> Result<Reaped> {
     match wait(WaitOptions::NOHANG) {
         Ok(Some((pid, status))) => Ok(Reaped::Process(pid, ExitStatus::from_raw(status.as_raw()))),
@@ -208,18 +222,18 @@ fn reap() -> Result<Reaped> {
     }
 }
 
-/// Prints who is there and in what state, the first question that a time-out raises. Without the kernel's threads, which
-/// stand in brackets.
+/// Prints all processes with their states after a timeout, without kernel threads, which ps shows in
+/// brackets.
 fn show_processes() {
     let list = "ps -o pid,ppid,stat,args | grep -v '\\[.*\\]$'";
     if Command::new("/bin/busybox").args(["sh", "-c", list]).spawn().is_ok() {
-        // It is reaped with everything else; here it only gets the time to print.
+        // Time to print; it is reaped with everything else.
         std::thread::sleep(Duration::from_secs(2));
     }
 }
 
-/// Ends what a test binary left behind, so that each one starts on an empty machine.
-fn end_everything_else() -> Result<()> {
+/// Kills what a test binary left behind, so that each one starts on an empty machine.
+fn kill_everything_else() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         // For PID 1 as the group this is `kill(-1)`: every process but the caller.
@@ -229,6 +243,6 @@ fn end_everything_else() -> Result<()> {
             Reaped::Process(..) => {}
             Reaped::AllRun => std::thread::sleep(POLL),
         }
-        ensure!(Instant::now() < deadline, "some process survives SIGKILL for 10 s");
+        ensure!(Instant::now() < deadline, "a process survives SIGKILL for 10 s");
     }
 }

@@ -1,4 +1,4 @@
-//! Who guards the machine: our daemon, or somebody else's.
+//! The memory killer of the machine: agent-watchdog, earlyoom or nohang.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +9,8 @@ use watchdog_tests::{Daemon, Stage, poll, seconds};
 
 use crate::machine;
 
-/// Who guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
-    /// This project.
+pub(crate) enum ScenarioGuard {
     Ours,
     /// earlyoom, with the options of Debian's `/etc/default/earlyoom`.
     Earlyoom,
@@ -20,13 +18,12 @@ pub(crate) enum Guard {
     Nohang,
 }
 
-impl Guard {
-    /// By the name that tables show.
+impl ScenarioGuard {
+    /// By its name in tables.
     pub(crate) fn named(name: &str) -> Option<Self> {
         [Self::Ours, Self::Earlyoom, Self::Nohang].into_iter().find(|guard| guard.name() == name)
     }
 
-    /// The name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "agent-watchdog",
@@ -35,16 +32,16 @@ impl Guard {
         }
     }
 
-    /// Starts it, ours with this configuration, and waits until it guards.
+    /// Starts it and waits until it is ready. `config` is for agent-watchdog.
     pub(crate) fn start(self, stage: &Stage, config: &str) -> Guarding {
         self.start_with(stage, config, fs::read_to_string(NOHANG_CONFIG).expect("nohang's configuration"))
     }
 
-    /// The same, nohang watching the kernel's own measure of memory pressure too, which Debian leaves off.
+    /// The same with PSI monitoring of nohang, which Debian disables.
     pub(crate) fn start_with_pressure(self, stage: &Stage, config: &str) -> Guarding {
         let nohang = fs::read_to_string(NOHANG_CONFIG).expect("nohang's configuration");
         let (off, on) = ("psi_checking_enabled = False", "psi_checking_enabled = True");
-        assert!(nohang.contains(off), "nohang's configuration has another form");
+        assert!(nohang.contains(off), "nohang's configuration has another format");
         self.start_with(stage, config, nohang.replace(off, on))
     }
 
@@ -73,9 +70,9 @@ impl Guard {
         let file = fs::File::create(&log).expect("a log");
         command.stdin(Stdio::null()).stdout(file.try_clone().expect("a log")).stderr(file);
         let process = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut peer = Peer { process, log };
+        let mut peer = PeerProcess { process, log };
         peer.await_ready();
-        Guarding::Peer(peer)
+        Guarding::PeerProcess(peer)
     }
 }
 
@@ -93,7 +90,7 @@ pub(crate) enum Guarding {
     /// This project's.
     Ours(Box<Daemon>),
     /// Another.
-    Peer(Peer),
+    PeerProcess(PeerProcess),
 }
 
 impl Guarding {
@@ -101,7 +98,7 @@ impl Guarding {
     pub(crate) fn ours(&self) -> Option<&Daemon> {
         match self {
             Self::Ours(daemon) => Some(daemon),
-            Self::Peer(_) => None,
+            Self::PeerProcess(_) => None,
         }
     }
 
@@ -113,20 +110,20 @@ impl Guarding {
                 let actions = actions["actions"].as_array().cloned().unwrap_or_default();
                 actions.iter().map(|action| format!("{}: {}", text(action, "reason"), text(action, "result"))).collect()
             }
-            Self::Peer(peer) => {
+            Self::PeerProcess(peer) => {
                 let log = fs::read_to_string(&peer.log).unwrap_or_default();
                 let words = ["to process", "kill failed", "] Sending SIG", "The victim"];
-                let told = |line: &&str| words.iter().any(|word| line.contains(word));
-                let told = log.lines().filter(told).map(|line| line.trim().to_owned()).collect::<Vec<_>>();
-                let more = told.len().saturating_sub(WORDS);
+                let is_report = |line: &&str| words.iter().any(|word| line.contains(word));
+                let reports = log.lines().filter(is_report).map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+                let more = reports.len().saturating_sub(WORDS);
                 let more = (more > 0).then(|| format!("and {more} lines more of that"));
-                told.into_iter().take(WORDS).chain(more).collect()
+                reports.into_iter().take(WORDS).chain(more).collect()
             }
         }
     }
 }
 
-/// So much of what a peer says is told again.
+/// Lines of a peer's log that are repeated.
 const WORDS: usize = 4;
 
 fn text<'a>(value: &'a serde_json::Value, name: &str) -> &'a str {
@@ -134,12 +131,12 @@ fn text<'a>(value: &'a serde_json::Value, name: &str) -> &'a str {
 }
 
 /// Another project's daemon.
-pub(crate) struct Peer {
+pub(crate) struct PeerProcess {
     process: Child,
     log: PathBuf,
 }
 
-impl Peer {
+impl PeerProcess {
     fn await_ready(&mut self) {
         let ready = poll(seconds(6.0), || {
             let ended = self.process.try_wait().expect("our child");
@@ -148,16 +145,19 @@ impl Peer {
             ["onitoring has started", "mem avail"].iter().any(|word| log.contains(word)).then_some(())
         });
         if ready.is_none() {
-            println!("the guard has not said that it is ready:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+            println!(
+                "the guard has not reported that it is ready:\n{}",
+                fs::read_to_string(&self.log).unwrap_or_default()
+            );
         }
-        // Nobody says more than that it begins.
+        // No guard reports more than that it starts.
         std::thread::sleep(Duration::from_secs(1));
     }
 }
 
-impl Drop for Peer {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
-        println!("the guard has said:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+        println!("the guard's log:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use watchdog_tests::{Daemon, ProcessId, Stage, is_alive, poll};
+use watchdog_tests::{Daemon, ProcessKey, Stage, is_alive, poll};
 
-use crate::guard::Guard;
+use crate::guard::ScenarioGuard;
 use crate::machine;
-use crate::report::Report;
-use crate::watch::Watch;
+use crate::report::ScenarioReport;
+use crate::watch::DeathWatch;
 
 const AGENTS: usize = 4;
 const HELPERS: usize = 20;
@@ -26,12 +26,12 @@ const DEMAND: Duration = Duration::from_secs(90);
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
 
 /// Stages it.
-pub(crate) fn stage(guard: Guard) -> Report {
+pub(crate) fn stage(guard: ScenarioGuard) -> ScenarioReport {
     let mut stage = Stage::new();
     let guarding = guard.start(&stage, CONFIG);
-    let watch = Watch::new();
+    let watch = DeathWatch::new();
     let script = format!("times {HELPERS} [ spawn helper [ anon {MIB_EACH} report orphan hold ] ] hold");
-    let agents: Vec<ProcessId> = (0..AGENTS).map(|_| stage.agent(&script)).collect();
+    let agents: Vec<ProcessKey> = (0..AGENTS).map(|_| stage.agent(&script)).collect();
     let orphans = stage.all_reported("orphan", ORPHANS);
     let healthy = stage.agent("spawn helper [ anon 5 report kept hold ] await demand leak 40 15 report fed hold");
     let kept = stage.reported("kept");
@@ -41,12 +41,12 @@ pub(crate) fn stage(guard: Guard) -> Report {
     orphans.iter().for_each(|orphan| watch.follow("orphan", *orphan));
     watch.follow("healthy agent", healthy);
     watch.follow("healthy agent's helper", kept);
-    let left = machine::Memory::now().left_percent();
+    let left = machine::MachineMemory::now().left_percent();
 
     let killed = Instant::now();
     kill_at_once(&agents);
     let found = guarding.ours().and_then(|daemon| found(daemon, killed));
-    poll(Duration::from_secs(60), || (guard != Guard::Ours || watch.dead("orphan") == ORPHANS).then_some(()));
+    poll(Duration::from_secs(60), || (guard != ScenarioGuard::Ours || watch.dead("orphan") == ORPHANS).then_some(()));
     std::thread::sleep(QUIET.saturating_sub(killed.elapsed()));
     let demand = Instant::now();
     stage.mark("demand");
@@ -54,16 +54,16 @@ pub(crate) fn stage(guard: Guard) -> Report {
         let fed = stage.reports().contains_key("fed");
         (fed || !is_alive(healthy)).then_some(fed)
     });
-    // Whoever kills once may go on.
+    // A guard that has killed once may kill again.
     std::thread::sleep(Duration::from_secs(5));
 
     let deaths = watch.deaths();
-    let mut report = Report::new("A1", guard, &deaths);
+    let mut report = ScenarioReport::new("A1", guard, &deaths);
     let since = |from: Instant, at: Option<Instant>| at.map(|at| at.saturating_duration_since(from).as_secs_f64());
     let last_orphan = deaths.iter().rfind(|death| death.part == "orphan").map(|death| death.at);
     report.took = match (found, deaths.first()) {
         (Some(found), _) => format!(
-            "found {:.2} s, all gone {:.1} s",
+            "found {:.2} s, all dead {:.1} s",
             found.as_secs_f64(),
             since(killed, last_orphan).unwrap_or(f64::NAN)
         ),
@@ -106,7 +106,7 @@ fn found(daemon: &Daemon, killed: Instant) -> Option<Duration> {
 }
 
 /// SIGKILL for all of them, with as little as possible between.
-fn kill_at_once(processes: &[ProcessId]) {
+fn kill_at_once(processes: &[ProcessKey]) {
     let handles: Vec<_> = processes
         .iter()
         .map(|process| {

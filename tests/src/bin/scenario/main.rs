@@ -1,14 +1,16 @@
-//! Stages one scenario with one guard, in a guest, and says what became of whom: `scenario NAME GUARD`.
+//! Runs one scenario with one guard in a guest and reports the outcome: `scenario NAME GUARD`.
 //!
-//! `cargo xtask scenarios` boots the guest, and reads the lines that begin with `scenario: `. It does nothing outside a guest:
-//! some scenarios take all the memory there is, and others change what the whole machine goes by.
+//! `cargo xtask scenarios` boots the guest and reads the lines that begin with `scenario: `. It does nothing outside a guest,
+//! since scenarios exhaust the memory or change system settings.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a scenario that cannot be staged reports by a panic, as tests do"
 )]
 
+mod crowd;
 mod guard;
+mod launch_beside_idle;
 mod left_behind;
 mod machine;
 mod moved;
@@ -21,8 +23,8 @@ mod watch;
 
 use std::process::ExitCode;
 
-use guard::Guard;
-use report::Report;
+use guard::ScenarioGuard;
+use report::ScenarioReport;
 
 fn main() -> ExitCode {
     if !watchdog_tests::in_guest() {
@@ -34,11 +36,11 @@ fn main() -> ExitCode {
         eprintln!("scenario NAME GUARD");
         return ExitCode::from(2);
     };
-    let Some(guard) = Guard::named(guard) else {
+    let Some(guard) = ScenarioGuard::named(guard) else {
         eprintln!("no guard is called {guard}");
         return ExitCode::from(2);
     };
-    let reports: Vec<Report> = match name.as_str() {
+    let reports: Vec<ScenarioReport> = match name.as_str() {
         "A1" => vec![left_behind::stage(guard)],
         "A2" => vec![out_of_memory::many_small_ones(guard)],
         "A3" => vec![out_of_memory::one_that_ignores_term(guard)],
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         "A9" => vec![thrash::stage(guard)],
         "A11" => resumed::stage(),
         "A12" => vec![moved::stage()],
+        "R1" => vec![crowd::stage(guard)],
+        "R2" => launch_beside_idle::stage(guard),
         _ => {
             eprintln!("no scenario is called {name}");
             return ExitCode::from(2);

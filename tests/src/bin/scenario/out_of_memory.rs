@@ -1,14 +1,14 @@
-//! A2 and A3: memory runs out, and somebody has to go.
+//! A2 and A3: memory runs out.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use watchdog_tests::{Stage, is_alive, poll};
 
-use crate::guard::Guard;
-use crate::machine::{self, Memory};
-use crate::report::Report;
-use crate::watch::Watch;
+use crate::guard::ScenarioGuard;
+use crate::machine::{self, MachineMemory};
+use crate::report::ScenarioReport;
+use crate::watch::DeathWatch;
 
 const CONFIG: &str = "[actions]\nenforce = true\n";
 
@@ -20,11 +20,11 @@ const LEAK: (usize, usize) = (5, 70);
 const CALM: Duration = Duration::from_secs(12);
 
 /// A2: twelve small helpers leak, and the largest process has nothing to do with it.
-pub(crate) fn many_small_ones(guard: Guard) -> Report {
+pub(crate) fn many_small_ones(guard: ScenarioGuard) -> ScenarioReport {
     let mut stage = Stage::new();
     stage.install("innocent");
     let guarding = guard.start(&stage, CONFIG);
-    let watch = Watch::new();
+    let watch = DeathWatch::new();
     stage.start("innocent", &format!("anon {INNOCENT_MIB} report innocent hold"));
     let innocent = stage.reported("innocent");
     let (rate, seconds) = LEAK;
@@ -40,13 +40,13 @@ pub(crate) fn many_small_ones(guard: Guard) -> Report {
     stage.mark("go");
     poll(Duration::from_secs(seconds as u64 + 20), || {
         let calm = watch.deaths().last().is_some_and(|death| death.at.elapsed() >= CALM);
-        let settled = calm && Memory::now().left_percent() > 20.0;
+        let settled = calm && MachineMemory::now().left_percent() > 20.0;
         (watch.dead("leaking helper") == LEAKERS || settled).then_some(())
     });
     std::thread::sleep(Duration::from_secs(2));
 
     let deaths = watch.deaths();
-    let mut report = Report::new("A2", guard, &deaths);
+    let mut report = ScenarioReport::new("A2", guard, &deaths);
     let from = watch.low().unwrap_or(go);
     if let (Some(first), Some(last)) = (deaths.first(), deaths.last()) {
         let since = |at: Instant| at.saturating_duration_since(from).as_secs_f64();
@@ -70,10 +70,10 @@ const LEFT: u32 = 7;
 const GONE_WITHIN: Duration = Duration::from_secs(11);
 
 /// A3: the one that holds the memory does not listen.
-pub(crate) fn one_that_ignores_term(guard: Guard) -> Report {
+pub(crate) fn one_that_ignores_term(guard: ScenarioGuard) -> ScenarioReport {
     let mut stage = Stage::new();
     let guarding = guard.start(&stage, CONFIG);
-    let watch = Watch::new();
+    let watch = DeathWatch::new();
     let agent =
         stage.agent(&format!("spawn helper [ count-term terms report stubborn await go fill {LEFT} hold ] hold"));
     let stubborn = stage.reported("stubborn");
@@ -83,10 +83,10 @@ pub(crate) fn one_that_ignores_term(guard: Guard) -> Report {
     let kills = machine::oom_kills();
 
     stage.mark("go");
-    let mut told: Option<Instant> = None;
+    let mut signalled: Option<Instant> = None;
     poll(Duration::from_secs(120), || {
-        if told.is_none() && signals(&terms) > 0 {
-            told = Some(Instant::now());
+        if signalled.is_none() && signals(&terms) > 0 {
+            signalled = Some(Instant::now());
         }
         let waited = watch.low().is_some_and(|low| low.elapsed() >= Duration::from_secs(45));
         (!is_alive(stubborn) || waited).then_some(())
@@ -94,10 +94,10 @@ pub(crate) fn one_that_ignores_term(guard: Guard) -> Report {
     std::thread::sleep(Duration::from_secs(1));
 
     let deaths = watch.deaths();
-    let mut report = Report::new("A3", guard, &deaths);
+    let mut report = ScenarioReport::new("A3", guard, &deaths);
     let death = deaths.iter().find(|death| death.part != "agent");
     let since = |from: Option<Instant>| Some(death?.at.saturating_duration_since(from?));
-    let after_term = since(told);
+    let after_term = since(signalled);
     if let Some(after_low) = since(watch.low()) {
         report.took = format!("{:.1} s", after_low.as_secs_f64());
         if let Some(after_term) = after_term {

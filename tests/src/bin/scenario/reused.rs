@@ -1,14 +1,14 @@
-//! A7: between the choice of a process and the signal to it, its pid becomes another's.
+//! A7: the pid of a target is reused between selection and signal.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::{Value, json};
-use watchdog_tests::{Daemon, ProcessId, Stage, descendants, poll, post, seconds};
+use watchdog_tests::{Daemon, ProcessKey, Stage, descendants, poll, post, seconds};
 
-use crate::guard::Guard;
-use crate::report::Report;
+use crate::guard::ScenarioGuard;
+use crate::report::ScenarioReport;
 
 /// So many times a pid has to have become another's in time.
 const ROUNDS: usize = 1_000;
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 2 * ROUNDS;
 const LONGEST: Duration = Duration::from_secs(1_500);
 /// The daemon is stopped at any moment up to this long after it was asked.
 const LATEST: Duration = Duration::from_millis(40);
-/// Nobody else's pid is in the way, and the kernel's own counting goes round and round too.
+/// Lowered, so that the kernel soon gives a pid again.
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 
 const CONFIG: &str = "[actions]\nkill_after = \"1s\"\n";
@@ -32,14 +32,14 @@ enum Round {
     BeforeTerm,
     /// The same, before the SIGKILL that it had to get next.
     BeforeKill,
-    /// The victim was gone before the daemon chose.
+    /// The victim exited before the daemon chose.
     TooEarly,
     /// Its pid was not free.
     Taken,
 }
 
 /// Stages it.
-pub(crate) fn stage() -> Report {
+pub(crate) fn stage() -> ScenarioReport {
     let mut stage = Stage::new();
     let daemon = Daemon::configured(&stage, CONFIG);
     let highest = descendants(0).iter().map(|process| process.pid).max().unwrap_or(0);
@@ -57,14 +57,14 @@ pub(crate) fn stage() -> Report {
     }
 
     let of = |wanted: Round| rounds.iter().filter(|round| **round == wanted).count();
-    let mut report = Report::new("A7", Guard::Ours, &[]);
+    let mut report = ScenarioReport::new("A7", ScenarioGuard::Ours, &[]);
     let reused = of(Round::BeforeTerm) + of(Round::BeforeKill);
     report.died = format!("{wrong} of {reused} with a pid used again");
     report.took = format!("{:.0} s in all", began.elapsed().as_secs_f64());
     report.lives = format!("{} of {reused} live", reused - wrong.min(reused));
     report.win = wrong == 0 && reused >= ROUNDS;
     report.notes.push(format!(
-        "{} rounds: the pid was another's before SIGTERM in {}, between SIGTERM and SIGKILL in {}; the victim was gone before \
+        "{} rounds: the pid was another's before SIGTERM in {}, between SIGTERM and SIGKILL in {}; the victim had exited before \
          the choice in {}, its pid was not free in {}",
         rounds.len(),
         of(Round::BeforeTerm),
@@ -82,8 +82,8 @@ fn group(stage: &mut Stage, daemon: &Daemon, number: usize) -> (Vec<Round>, usiz
         "times {GROUP} [ spawn helper [ count-term terms report {name} hold ] ] report {name}-agent hold"
     ));
     let victims = stage.all_reported(&name, GROUP);
-    daemon.eventually(seconds(3.0), "all helpers", |look| {
-        victims.iter().all(|victim| look.process(*victim).is_some()).then_some(())
+    daemon.eventually(seconds(3.0), "all helpers", |snapshot| {
+        victims.iter().all(|victim| snapshot.process(*victim).is_some()).then_some(())
     });
     stage.kill(agent);
     let open = poll(seconds(3.0), || {
@@ -93,7 +93,7 @@ fn group(stage: &mut Stage, daemon: &Daemon, number: usize) -> (Vec<Round>, usiz
         let listed: usize = listed.map(|it| it["evidence"]["processes"].as_array().map_or(0, Vec::len)).sum();
         (listed >= GROUP).then_some(())
     });
-    assert!(open.is_some(), "no finding about {GROUP} orphans\n{}", daemon.describe(Some(&daemon.look())));
+    assert!(open.is_some(), "no finding about {GROUP} orphans\n{}", daemon.describe(Some(&daemon.snapshot())));
 
     let of_all = victims.iter().enumerate();
     let all: Vec<_> = of_all.map(|(at, victim)| exchange(stage, daemon, *victim, number + at)).collect();
@@ -136,7 +136,7 @@ fn was_told(receipts: &[Value], action: &Value) -> bool {
 
 /// Has the daemon reap one orphan; stops it somewhere on the way, and puts another process in the orphan's place meanwhile. That
 /// process, and the number of the action.
-fn exchange(stage: &Stage, daemon: &Daemon, victim: ProcessId, number: usize) -> (Option<Pid>, Option<Value>) {
+fn exchange(stage: &Stage, daemon: &Daemon, victim: ProcessKey, number: usize) -> (Option<Pid>, Option<Value>) {
     let socket = daemon.socket();
     let asked = std::thread::spawn(move || reap(&socket, victim));
     // Each moment once in a while, in an order that is the same every time.
@@ -151,7 +151,7 @@ fn exchange(stage: &Stage, daemon: &Daemon, victim: ProcessId, number: usize) ->
 }
 
 /// Asks for the end of an orphan. The number of the action, if the daemon chose that very process.
-fn reap(socket: &Path, victim: ProcessId) -> Option<Value> {
+fn reap(socket: &Path, victim: ProcessKey) -> Option<Value> {
     let answer = post(socket, "/v1/reap", &json!({ "subjects": [{ "pid": victim.pid }] })).expect("an answer");
     if answer.status != 200 {
         return None;
@@ -179,7 +179,7 @@ fn await_stopped(pid: u32) {
 }
 
 /// Another process with the pid of one that was killed: a child of this one, which ends by any signal.
-fn in_place_of(victim: ProcessId) -> Option<Pid> {
+fn in_place_of(victim: ProcessKey) -> Option<Pid> {
     // It takes its time to die, and to be buried.
     poll(Duration::from_secs(2), || {
         let wanted = [libc::pid_t::try_from(victim.pid).unwrap()];

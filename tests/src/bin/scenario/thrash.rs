@@ -1,14 +1,14 @@
-//! A9: pressure without want: one session thrashes in its own limit, and the host has memory to spare.
+//! A9: one session thrashes below its own limit while the host has free memory.
 
 use std::time::{Duration, Instant};
 
-use watchdog::api::FindingKind;
-use watchdog_tests::{Cgroup, MIB, Stage, is_alive};
+use watchdog_api::FindingKind;
+use watchdog_tests::{MIB, Stage, TestCgroup, is_alive};
 
-use crate::guard::Guard;
+use crate::guard::ScenarioGuard;
 use crate::machine;
-use crate::report::Report;
-use crate::watch::Watch;
+use crate::report::ScenarioReport;
+use crate::watch::DeathWatch;
 
 const CONFIG: &str = "[actions]\nenforce = true\n";
 const HIGH: u64 = 96 * MIB;
@@ -17,11 +17,11 @@ const HELPERS: usize = 3;
 const LASTS: Duration = Duration::from_secs(60);
 
 /// Stages it.
-pub(crate) fn stage(guard: Guard) -> Report {
+pub(crate) fn stage(guard: ScenarioGuard) -> ScenarioReport {
     let mut stage = Stage::new();
     let guarding = guard.start_with_pressure(&stage, CONFIG);
-    let watch = Watch::new();
-    let cgroup = Cgroup::of("thrash", 8 * HIGH).expect("a guest has cgroup v2 with the memory controller");
+    let watch = DeathWatch::new();
+    let cgroup = TestCgroup::of("thrash", 8 * HIGH).expect("a guest has cgroup v2 with the memory controller");
     cgroup.slow_down_above(HIGH);
     let agent =
         stage.agent(&format!("await go times {HELPERS} [ spawn helper [ report thrasher leak 8 90 hold ] ] hold"));
@@ -44,7 +44,7 @@ pub(crate) fn stage(guard: Guard) -> Report {
     }
 
     let deaths = watch.deaths();
-    let mut report = Report::new("A9", guard, &deaths);
+    let mut report = ScenarioReport::new("A9", guard, &deaths);
     if let Some(first) = deaths.first() {
         report.took = format!("{:.0} s", first.at.saturating_duration_since(began).as_secs_f64());
     }
@@ -57,11 +57,12 @@ pub(crate) fn stage(guard: Guard) -> Report {
         watch.least_left()
     ));
     if let Some(daemon) = guarding.ours() {
-        let findings = daemon.look().findings;
+        let findings = daemon.snapshot().findings;
         // That it was started past the gate has nothing to do with memory.
         let findings = findings.iter().filter(|finding| finding.kind != FindingKind::Ungated);
         report.notes.extend(findings.map(|finding| {
-            let limit = finding.evidence.get("limit_cgroup").map(|cgroup| format!(", towards the limit of {cgroup}"));
+            let limit =
+                finding.evidence.to_map().get("limit_cgroup").map(|cgroup| format!(", towards the limit of {cgroup}"));
             format!("finding {} of pid {}{}", finding.kind.name(), finding.pid, limit.unwrap_or_default())
         }));
     }

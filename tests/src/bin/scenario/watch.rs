@@ -1,4 +1,4 @@
-//! Sees who dies and when, and how little memory was left, with no help from any guard.
+//! Observes deaths and the lowest available memory, independently of the guard.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -8,55 +8,52 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use watchdog_tests::{ProcessId, is_alive};
+use watchdog_tests::{ProcessKey, is_alive};
 
-use crate::machine::Memory;
+use crate::machine::MachineMemory;
 
-/// How often it is looked for deaths: short beside what is measured.
-const LOOK: Duration = Duration::from_millis(10);
-/// How often memory is read.
+/// Poll interval for deaths.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Poll interval for memory.
 const MEMORY: Duration = Duration::from_millis(200);
-/// Below this share of available memory, in per cent, a machine is short of it: a little above where anybody acts, so that
-/// memory is read once in between.
+/// Per cent of available memory at which the machine counts as low: slightly above the thresholds of all guards, so that
+/// memory is read once before any of them acts.
 const LOW: f64 = 12.0;
 
-/// A death.
 #[derive(Clone, Debug)]
-pub(crate) struct Death {
-    /// What the process was in the scenario.
+pub(crate) struct ObservedDeath {
+    /// Its role in the scenario.
     pub(crate) part: &'static str,
-    /// When.
     pub(crate) at: Instant,
-    /// What it had held, in bytes, when that was last read.
+    /// Last known memory, in bytes.
     pub(crate) held: u64,
 }
 
 struct Followed {
     part: &'static str,
-    process: ProcessId,
+    process: ProcessKey,
     handle: OwnedFd,
     held: u64,
 }
 
 #[derive(Default)]
-struct Seen {
+struct WatchState {
     alive: Vec<Followed>,
-    deaths: Vec<Death>,
+    deaths: Vec<ObservedDeath>,
     low: Option<Instant>,
     least_left: Option<f64>,
     over: bool,
 }
 
-/// Follows processes on a thread of its own.
-pub(crate) struct Watch {
-    seen: Arc<Mutex<Seen>>,
+/// Polls processes on its own thread.
+pub(crate) struct DeathWatch {
+    seen: Arc<Mutex<WatchState>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    /// Begins.
+impl DeathWatch {
     pub(crate) fn new() -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(WatchState::default()));
         let shared = Arc::clone(&seen);
         let thread = std::thread::spawn(move || {
             let mut read = Instant::now();
@@ -65,33 +62,33 @@ impl Watch {
                 if seen.over {
                     return;
                 }
-                seen.look();
+                seen.update();
                 if read.elapsed() >= MEMORY {
                     read = Instant::now();
                     seen.read_memory();
                 }
                 drop(seen);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(INTERVAL);
             }
         });
         Self { seen, thread: Some(thread) }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, WatchState> {
         self.seen.lock().unwrap()
     }
 
     /// Follows this process too.
-    pub(crate) fn follow(&self, part: &'static str, process: ProcessId) {
+    pub(crate) fn follow(&self, part: &'static str, process: ProcessKey) {
         let pid = Pid::from_raw(i32::try_from(process.pid).unwrap()).expect("a pid");
         let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap_or_else(|error| panic!("{part} {process}: {error}"));
-        // The handle pins it: whoever it is now, it stays.
+        // The handle pins the process that has this pid now.
         assert!(is_alive(process), "{part} {process} is dead before the scenario begins");
         self.seen().alive.push(Followed { part, process, handle, held: resident(process.pid) });
     }
 
     /// Who has died so far, in the order in which they did.
-    pub(crate) fn deaths(&self) -> Vec<Death> {
+    pub(crate) fn deaths(&self) -> Vec<ObservedDeath> {
         self.seen().deaths.clone()
     }
 
@@ -111,7 +108,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for DeathWatch {
     fn drop(&mut self) {
         self.seen().over = true;
         if let Some(thread) = self.thread.take() {
@@ -120,8 +117,8 @@ impl Drop for Watch {
     }
 }
 
-impl Seen {
-    fn look(&mut self) {
+impl WatchState {
+    fn update(&mut self) {
         if self.alive.is_empty() {
             return;
         }
@@ -135,7 +132,7 @@ impl Seen {
         self.alive.retain(|followed| {
             let dead = dead.next().unwrap_or(false);
             if dead {
-                deaths.push(Death { part: followed.part, at, held: followed.held });
+                deaths.push(ObservedDeath { part: followed.part, at, held: followed.held });
             }
             !dead
         });
@@ -146,7 +143,7 @@ impl Seen {
             // A process that is being taken apart has less and less; what it had is of interest.
             followed.held = followed.held.max(resident(followed.process.pid));
         }
-        let left = Memory::now().left_percent();
+        let left = MachineMemory::now().left_percent();
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
         if left < LOW && self.low.is_none() {
             self.low = Some(Instant::now());
