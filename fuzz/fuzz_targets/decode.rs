@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use watchdog::engine::input::KernelEvent;
-use watchdog::kernel::decode::decode;
 use watchdog_common::{ARGV_MAX, PATH_MAX};
+use watchdog_kernel::decode::decode;
+use watchdog_types::KernelEvent;
 
 /// A byte that is no UTF-8 is replaced by a character of three.
 const GROWTH: usize = 3;

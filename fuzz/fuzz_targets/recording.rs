@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use watchdog::recording::{Reader, replay};
+use watchdog_recording::{RecordingReader, replay};
 
 fuzz_target!(|file: &[u8]| {
-    let replayed = || Reader::new(file).and_then(replay).map_err(|error| error.to_string());
+    let replayed = || RecordingReader::new(file).and_then(replay).map_err(|error| error.to_string());
     assert_eq!(replayed(), replayed());
 });
