@@ -14,10 +14,13 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Always contains the interpreters of agents: the kernel reports a `#!` script as its interpreter once `env` has
-    /// found it.
+    /// Contains the interpreters of agents, whatever the profiles match: the kernel reports a `#!` script as its interpreter
+    /// once `env` has found it. Empty without profiles.
     #[must_use]
     pub fn of(profiles: &[Profile]) -> Self {
+        if profiles.is_empty() {
+            return Self::default();
+        }
         let mut names: Vec<Vec<u8>> = AGENT_RUNTIMES.iter().map(|(name, _)| name.as_bytes().to_vec()).collect();
         names.push(b"env".to_vec());
         let mut every_exec = false;
@@ -69,6 +72,11 @@ mod tests {
         for path in ["/usr/bin/cc", "/bin/sh", "/bin/bash", "/usr/bin/git", "/usr/bin/perl"] {
             assert!(!candidates.covers(path), "{path}");
         }
+    }
+
+    #[test]
+    fn no_profile_needs_no_exec() {
+        assert_eq!(Candidates::of(&[]), Candidates::default());
     }
 
     #[rstest]

@@ -28,7 +28,7 @@ fn granted(process: ProcessId, cgroup: bool) -> LaunchGrant {
 fn full_kernel_map_refuses_launch() {
     let mut config = Config::default();
     config.tracking.max_processes = 1;
-    // The programs would add agents that other tests start, and the one entry would be taken.
+    // The kernel programs would add agents that other tests start, and the one entry would be taken.
     config.profiles.clear();
     let (commands, inbox) = command_channel();
     let (scanner, _requests) = command_channel();
