@@ -1,6 +1,7 @@
 //! A network link to a server, which tests cut.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::redis_server::{RedisNamespace, RedisServer};
 
@@ -35,7 +36,18 @@ impl RedisLink {
                 return None;
             }
         }
+        link.wait_until_up();
         Some(link)
+    }
+
+    /// The kernel drops what is sent before it has seen both ends up, which takes up to a second.
+    fn wait_until_up(&self) {
+        let end = format!("/sys/class/net/{}a/operstate", self.tag);
+        let started = Instant::now();
+        while std::fs::read_to_string(&end).expect("our interface").trim() != "up" {
+            assert!(started.elapsed() < Duration::from_secs(20), "the link is down");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// A server in the namespace; `None`, aloud, where the program is missing.

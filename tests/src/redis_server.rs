@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,9 @@ impl RedisServer {
             crate::skip_without("redis-server", "redis-server");
             return None;
         }
-        let directory = tempfile::Builder::new().prefix("watchdog-redis-").tempdir().expect("a directory");
+        // It syncs its file at each change, and on a disk that is busy with builds this takes seconds.
+        let parent = Path::new(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
+        let directory = tempfile::Builder::new().prefix("watchdog-redis-").tempdir_in(parent).expect("a directory");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let process = Self::spawn(&directory, port, namespace.as_ref(), &arguments, None);
