@@ -108,7 +108,7 @@ fn real_servers_become_orphans() {
 
     scene.stage.kill(scene.agent);
 
-    scene.daemon.eventually(Duration::from_secs(1), "every survivor is an orphan, in one group", |snapshot| {
+    scene.daemon.eventually(seconds(1.0), "every survivor is an orphan, in one group", |snapshot| {
         let orphaned = |helper: &ProcessKey| snapshot.process(*helper).map(|process| process.state);
         let all = scene.helpers.iter().all(|helper| orphaned(helper) == Some(ProcessState::Orphaned));
         (all && scene.orphans(snapshot).iter().filter(|finding| finding.closed_at.is_none()).count() == 1).then_some(())
@@ -130,21 +130,17 @@ fn real_servers_exit_with_stdin() {
 
     let mut most = None;
     let killed = Instant::now();
-    scene.daemon.eventually(Duration::from_secs(10), "most end by themselves", |snapshot| {
+    scene.daemon.eventually(seconds(10.0), "most end by themselves", |snapshot| {
         let proposed = scene.orphans(snapshot).into_iter().find(|finding| finding.proposed_action != "report");
         assert!(proposed.is_none(), "{proposed:?}");
         let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
         (left <= HELPERS / 2).then(|| most = Some(killed.elapsed()))
     });
     eprintln!("half of the servers had exited after {most:?}");
-    scene.daemon.eventually(
-        Duration::from_secs(2),
-        "an orphan finding was opened; it closes with the last",
-        |snapshot| {
-            let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
-            let findings = scene.orphans(snapshot);
-            let open = findings.iter().filter(|finding| finding.closed_at.is_none()).count();
-            (findings.len() == 1 && (open == 0) == (left == 0)).then_some(())
-        },
-    );
+    scene.daemon.eventually(seconds(2.0), "an orphan finding was opened; it closes with the last", |snapshot| {
+        let left = scene.helpers.iter().filter(|helper| is_alive(**helper)).count();
+        let findings = scene.orphans(snapshot);
+        let open = findings.iter().filter(|finding| finding.closed_at.is_none()).count();
+        (findings.len() == 1 && (open == 0) == (left == 0)).then_some(())
+    });
 }

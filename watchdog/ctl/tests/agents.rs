@@ -115,7 +115,7 @@ fn unreachable_daemon_does_not_stop_agent() {
     for socket in [silent.as_path(), Path::new("/nowhere")] {
         let began = Instant::now();
         let (code, out, err) = hook(socket, "claude-code", STARTS);
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         assert_eq!((code, err.lines().count()), (0, 1), "{err}");
         assert!(err.contains("the gate was not asked") && err.contains("the agent continues"), "{err}");
         let output: Value = serde_json::from_str(&out).unwrap();

@@ -125,7 +125,7 @@ impl ControlFixture {
     async fn is_unharmed(&self) {
         let began = Instant::now();
         self.engine.ask(EngineRequest::Ready).await.unwrap();
-        assert!(began.elapsed() < Duration::from_millis(500), "the engine was kept for {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2), "the engine was kept for {:?}", began.elapsed());
     }
 }
 

@@ -93,7 +93,7 @@ async fn disconnect_cancels_waiting_launch() {
     drop(client);
     let began = Instant::now();
     assert_eq!(fixture.next_departure().await, launch.process);
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -189,7 +189,7 @@ fn hung_command_killed_with_children() {
     let began = Instant::now();
     let result = block_on(run(&command, "nobody", b"{}", Duration::from_millis(500)));
     assert!(matches!(result, Err(CommandError::Hung)), "{result:?}");
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(began.elapsed() < Duration::from_secs(10));
     let pid = lines(&dir.path().join("pid"), 1).remove(0);
     until("the end of what it started", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));

@@ -43,7 +43,7 @@ fn full_daemon_refuses(#[case] options: &[&str]) {
     let (code, _, err) = run(&server.socket(), &[&["launch"], options, &["--", "true"]].concat());
     assert_eq!(code, 75);
     assert!(err.starts_with("watchdogctl: refused: too many connections to the daemon are open\n"), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn silent_daemon_is_tolerated_until_timeout() {
     let (code, out, err) = run(&socket, &["launch", "--json", "--timeout", "1s", "--", "true"]);
     let took = began.elapsed();
     assert_eq!((code, out.as_str()), (75, ""), "{err}");
-    assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(1)..Duration::from_secs(8)).contains(&took), "{took:?}");
     let refused: Value = serde_json::from_str(&err).unwrap();
     assert_eq!((&refused["granted"], &refused["reason"]), (&json!(false), &json!("timeout")));
 
     let began = Instant::now();
     let (code, out, err) = run(&socket, &["launch", "--fail-open", "--timeout", "1s", "--", "echo", "started"]);
     assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -133,5 +133,5 @@ fn no_wait_fail_open_starts() {
     // What a program reads is one document, or nothing.
     let (code, out, err) = run(nowhere, &["launch", "--json", "--fail-open", "--no-wait", "--", "echo", "started"]);
     assert_eq!((code, out.as_str(), err.as_str()), (0, "started\n", ""));
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }

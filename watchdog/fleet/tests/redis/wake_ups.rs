@@ -76,7 +76,7 @@ fn workers_keep_the_row_alive() {
         |watching: &mut FleetGuest| watching.view().hosts.iter().any(|host| host.host.as_str() == "guest" && host.up);
     assert!(up(&mut watching));
     drop(workers);
-    until(SHORT * 2 + Duration::from_secs(2), || !up(&mut watching));
+    until(SHORT * 2 + Duration::from_secs(5), || !up(&mut watching));
 }
 
 #[test]
