@@ -1,7 +1,5 @@
 //! What each host may run while the store is lost.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use watchdog_fleet::Restated;
 use watchdog_tests::RedisServer;
