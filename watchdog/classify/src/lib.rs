@@ -28,7 +28,7 @@ pub use redact::ArgumentRedactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, compiles, container_client, editor_server, ends_by_itself,
     forks_multiplexer, holds_containers, lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser,
-    serves, sets_apart, starts_container, user_daemon,
+    serves, sets_apart, starts_container, stays_connected, user_daemon,
 };
 pub use runtime::{AGENT_RUNTIMES, EXTENSIONS, Runtime};
 

@@ -153,9 +153,36 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("yarn", YARN),
 ];
 
+#[rustfmt::skip]
+const SSH_FLAGS: &[char] = &[
+    '4', '6', 'A', 'C', 'G', 'K', 'M', 'N', 'T', 'V', 'X', 'Y', 'a', 'f', 'g', 'k', 'n', 'q', 's', 't', 'v', 'x', 'y',
+];
+#[rustfmt::skip]
+const SSH_WITH_VALUE: &[char] = &[
+    'B', 'D', 'E', 'F', 'I', 'J', 'L', 'O', 'P', 'Q', 'R', 'S', 'W', 'b', 'c', 'e', 'i', 'l', 'm', 'o', 'p', 'w',
+];
+
+/// Options of bwrap with one value.
+#[rustfmt::skip]
+const BWRAP: &[&str] = &[
+    "--add-seccomp-fd", "--args", "--argv0", "--block-fd", "--cap-add", "--cap-drop", "--chdir", "--dev", "--dir",
+    "--exec-label", "--file-label", "--gid", "--hostname", "--info-fd", "--json-status-fd", "--lock-file", "--mqueue",
+    "--overlay-src", "--perms", "--pidns", "--proc", "--remount-ro", "--ro-overlay", "--seccomp", "--size", "--sync-fd",
+    "--tmp-overlay", "--tmpfs", "--uid", "--unsetenv", "--userns", "--userns-block-fd", "--userns2",
+];
+
+/// Options of bwrap with two values, and one with three.
+#[rustfmt::skip]
+const BWRAP_PAIRS: &[&str] = &[
+    "--bind", "--bind-data", "--bind-fd", "--bind-try", "--chmod", "--dev-bind", "--dev-bind-try", "--file", "--ro-bind",
+    "--ro-bind-data", "--ro-bind-fd", "--ro-bind-try", "--setenv", "--symlink",
+];
+const BWRAP_TRIPLE: &str = "--overlay";
+
 /// Programs that start the rest of their command line, and their options with a value that may look like a command.
 #[rustfmt::skip]
 const PREFIXES: &[(&str, &[&str])] = &[
+    ("bwrap", BWRAP),
     ("cgexec", &["-g"]),
     ("choom", &["-n", "-p", "--adjust", "--pid"]),
     ("doas", &["-C", "-u"]),
@@ -173,6 +200,22 @@ const PREFIXES: &[(&str, &[&str])] = &[
     ("tsx", &["-r", "--conditions", "--env-file", "--import", "--require", "--tsconfig"]),
     ("xvfb-run", &["-e", "-f", "-n", "-p", "-s", "-w", "--server-args"]),
 ];
+
+/// Several options of ssh in one word.
+pub(super) struct SshOptions<'a> {
+    pub(super) flags: &'a str,
+    /// The last one takes the next argument as its value.
+    pub(super) takes_next: bool,
+}
+
+/// The options of ssh(1) in `-fNL`; nothing for a word that has a value in it, as `-oPort=22` does.
+pub(super) fn ssh_options(word: &str) -> Option<SshOptions<'_>> {
+    let letters = word.strip_prefix('-').filter(|letters| (1..=5).contains(&letters.len()))?;
+    let flags = letters.trim_end_matches(SSH_WITH_VALUE);
+    let takes_next = letters.len() - flags.len();
+    (takes_next <= 1 && flags.chars().all(|flag| SSH_FLAGS.contains(&flag)))
+        .then_some(SshOptions { flags, takes_next: takes_next == 1 })
+}
 
 /// Whether an option of an interpreter takes the next argument as its value.
 #[must_use]
@@ -203,12 +246,17 @@ pub fn runner_takes_value(runner: &str, option: &str) -> bool {
     RUNNERS.iter().any(|(name, options)| *name == runner && options.contains(&option))
 }
 
-/// The same for programs that start the rest of their command line.
-pub(super) fn prefix_takes_value(prefix: &str, option: &str) -> bool {
-    PREFIXES.iter().any(|(name, options)| *name == prefix && options.contains(&option))
+/// How many of the next arguments are values of an option of a program that starts the rest of its command line.
+pub(super) fn prefix_values(prefix: &str, option: &str) -> usize {
+    match (prefix, option) {
+        ("bwrap", BWRAP_TRIPLE) => 3,
+        ("bwrap", _) if BWRAP_PAIRS.contains(&option) => 2,
+        _ => usize::from(PREFIXES.iter().any(|(name, options)| *name == prefix && options.contains(&option))),
+    }
 }
 
 /// Every option of package runners and of those, by which the program behind them is found.
 pub fn of_wrappers() -> impl Iterator<Item = &'static str> {
-    RUNNERS.iter().chain(PREFIXES).flat_map(|(_, options)| options.iter().copied())
+    let with_one = RUNNERS.iter().chain(PREFIXES).flat_map(|(_, options)| *options);
+    with_one.chain(BWRAP_PAIRS).copied().chain([BWRAP_TRIPLE])
 }

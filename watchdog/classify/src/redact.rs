@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::env_command::{after_env, is_assignment};
 use super::names::{base_name, without_version};
+use super::options;
 use super::program::Program;
 use super::runtime::Runtime;
 use super::wrapped::{self, Inner};
@@ -206,7 +207,7 @@ impl ArgumentRedactor {
 
     /// One argument: as it is where a rule asks for it, else a mark of its shape.
     fn argument(&self, argument: &str) -> String {
-        if argument.is_empty() || words::asked_for(argument) {
+        if argument.is_empty() || words::asked_for(argument) || options::ssh_options(argument).is_some() {
             return argument.to_owned();
         }
         // What stands behind a program on the command line is the interpreter's still.

@@ -170,13 +170,14 @@ fn package<'w, 'a>(runner: &str, arguments: &'w [&'a str], from_package: bool) -
 
 /// `timeout 30 cmd`, `nice -n 5 cmd`: the first word that is no option, number or assignment.
 fn prefixed<'w, 'a>(prefix: &str, arguments: &'w [&'a str]) -> Option<Inner<'w, 'a>> {
-    let mut is_value = false;
+    let mut values = 0;
     let at = arguments.iter().position(|word| {
-        let of_option = std::mem::replace(&mut is_value, options::prefix_takes_value(prefix, word));
-        !of_option
-            && !word.starts_with('-')
-            && !is_assignment(word)
-            && !word.starts_with(|first: char| first.is_ascii_digit())
+        if values > 0 {
+            values -= 1;
+            return false;
+        }
+        values = options::prefix_values(prefix, word);
+        !word.starts_with('-') && !is_assignment(word) && !word.starts_with(|first: char| first.is_ascii_digit())
     })?;
     Some(Inner::Rest { words: &arguments[at..], from_package: false })
 }
@@ -275,6 +276,14 @@ mod tests {
     #[case::choom(&["choom", "-n", "-500", "--", "mcp-x"], "mcp-x")]
     #[case::strace(&["strace", "-f", "-o", "log", "npx", "-y", "mcp-x"], "npx")]
     #[case::cgexec(&["cgexec", "-g", "memory:agents", "mcp-x"], "mcp-x")]
+    #[case::bwrap(
+        &["bwrap", "--new-session", "--ro-bind", "/", "/", "--setenv", "PATH", "/bin", "--dev", "/dev", "--", "mcp-x"],
+        "mcp-x"
+    )]
+    #[case::bwrap_without_dashes(
+        &["bwrap", "--overlay", "/a", "/b", "/c", "--symlink", "usr/bin", "/bin", "--unshare-pid", "/opt/mcp-x", "a"],
+        "mcp-x"
+    )]
     #[case::mise(&["mise", "exec", "node@22", "--", "mcp-x"], "mcp-x")]
     fn wrapped_program_is_found(#[case] words: &[&str], #[case] name: &str) {
         let program = Program::of_words(words.to_vec());

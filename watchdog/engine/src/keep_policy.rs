@@ -181,6 +181,9 @@ fn uncertain_reason(process: &TrackedProcess, context: &Context<'_>) -> Option<S
     if (context.persons_browser)() {
         return Some("a browser that nothing drives: a person may".into());
     }
+    if classify::stays_connected(&process.image) {
+        return Some("a connection that was sent to the background, as ssh -f does".into());
+    }
     if let Some(name) = classify::not_half_done(&process.image) {
         return Some(format!("{name}, whose work must not be left half done"));
     }

@@ -165,6 +165,7 @@ pub const RUNNERS_TO_DASHES: &[&str] = &["doppler", "mise", "op"];
 
 /// Programs that start the rest of their command line and wait.
 pub const PREFIX_COMMANDS: &[&str] = &[
+    "bwrap",
     "catatonit",
     "cgexec",
     "choom",
