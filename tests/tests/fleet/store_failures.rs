@@ -103,6 +103,19 @@ fn killed_store_keeps_limit() {
 }
 
 #[test]
+fn unreadable_list_of_hosts_is_reported() {
+    let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
+    let stage = Stage::new();
+    let [host, _other] = two_hosts(&stage, &store, "");
+    // Only the list is read with it.
+    assert_eq!(store.command(&["ACL", "SETUSER", "default", "-zrevrange"]).trim(), "OK");
+    let fleet = await_fleet(&host, "why the list is old", |fleet| fleet.problem.is_some());
+    let problem = fleet.problem.unwrap_or_default();
+    assert_eq!((fleet.store, fleet.hosts.len()), (StoreState::Up, 2), "{problem}");
+    assert!(problem.starts_with("the hosts are those of ") && problem.contains("zrevrange"), "{problem}");
+}
+
+#[test]
 fn flushed_store_keeps_limit() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let fleet = FullFleet::on(&store);

@@ -86,20 +86,17 @@ impl<S: FleetStore> QueryThread<S> {
         self.facts.examined(health);
     }
 
-    /// The current view, or the last one while the store is lost.
+    /// The current view, or the last one where it cannot be read. The renewal decides whether the store is lost.
     fn view(&mut self, viewer: Viewer) -> Fleet {
-        if !self.facts.is_lost() {
-            match self.store.view() {
-                Ok(view) => self.facts.viewed(view),
-                // The renewal decides whether the store is lost or only slow.
-                Err(error) => tracing::debug!("cannot read the fleet: {error}"),
-            }
-        }
+        let read = (!self.facts.is_lost()).then(|| self.store.view());
+        let failed = read.and_then(|read| read.map(|view| self.facts.viewed(view)).err());
         let (view, age) = match self.facts.view() {
             Some((at, view)) => (view, clock::now().since(at)),
             None => (FleetView::default(), Duration::ZERO),
         };
-        fleet_view::to_api(&self.facts, &self.facts.config().fleet, viewer, view, age, self.facts.row())
+        let fleet = fleet_view::to_api(&self.facts, &self.facts.config().fleet, viewer, view, age, self.facts.row());
+        let outdated = || failed.map(|error| format!("the hosts are those of {} s ago: {error}", age.as_secs()));
+        Fleet { problem: fleet.problem.clone().or_else(outdated), ..fleet }
     }
 
     fn place(&mut self, query: &PlaceQuery) -> HostChoice {
