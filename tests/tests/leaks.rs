@@ -64,10 +64,14 @@ fn node_leak_has_slope_and_time() {
     let (mut stage, daemon) = Daemon::on_stage();
     let process = node(&mut stage, &format!("--max-old-space-size={HEAP_MIB}"), LEAK);
 
-    let leak = daemon.eventually(seconds(120.0), "a leak", |snapshot| leak_of(snapshot, process));
+    // On a busy machine V8 collects late, and the first slope has garbage in it.
+    let leak = daemon.eventually(seconds(120.0), "a leak by the bytes per second that are kept", |snapshot| {
+        leak_of(snapshot, process).filter(|leak| {
+            let slope: f64 = evidence(leak, "growth_bytes_per_second");
+            (slope / RATE - 1.0).abs() <= 0.2
+        })
+    });
 
-    let slope: f64 = evidence(&leak, "growth_bytes_per_second");
-    assert!((slope / RATE - 1.0).abs() <= 0.2, "{slope} bytes per second where {RATE} are kept");
     assert_eq!(leak.evidence.to_map()["limit"], "v8-heap");
     let heap = std::fs::read_to_string(stage.directory().join("heap")).expect("how full the heap is");
     let used: f64 = heap.parse().expect("a number");

@@ -181,7 +181,7 @@ fn serves_when_ready_stops_on_signals() {
         daemon.signal(signal);
         let (ended, took) = daemon.end();
         assert_eq!(ended.code(), Some(0));
-        assert!(took < Duration::from_secs(1), "stopping took {took:?}");
+        assert!(took < Duration::from_secs(4), "stopping took {took:?}");
         assert!(!dir.path().join("control.sock").exists());
     }
 }
@@ -199,7 +199,7 @@ fn open_connections_delay_no_stop() {
     daemon.signal(Signal::TERM);
     let (ended, took) = daemon.end();
     assert_eq!(ended.code(), Some(0));
-    assert!(took < Duration::from_secs(1), "stopping took {took:?}");
+    assert!(took < Duration::from_secs(4), "stopping took {took:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn freed_slot_wakes_waiting_host() {
     }
     delays.sort();
     eprintln!("woken after {delays:?}");
-    assert!(delays[2] < Duration::from_millis(50), "{delays:?}");
+    assert!(delays[2] < Duration::from_millis(500), "{delays:?}");
     assert!(idle_events.try_iter().all(|event| !called(&event)), "only the host whose turn it is");
 }
 

@@ -153,7 +153,7 @@ proptest! {
             openings(rises as u32 + 600, 28_672.0, memory).into_iter().find(|at| f64::from(*at) > rises)
         };
         let (with, without) = (found(fall), found(0.0));
-        prop_assert!(with.is_some() && with <= without.map(|at| at + 12), "{with:?}, without the drop {without:?}");
+        prop_assert!(with.is_some() && with <= without.map(|at| at + 20), "{with:?}, without the drop {without:?}");
     }
 
     #[test]
