@@ -91,11 +91,13 @@ impl PersistedSessions {
         found.into_values().collect()
     }
 
-    /// A scan is merged. The exits are looked up until the one after it is.
-    pub(super) fn merged(&mut self) {
-        if std::mem::replace(&mut self.merged, true) {
+    /// A scan is merged. The exits are looked up until the one after it is. Returns whether it is the one after.
+    pub(super) fn merged(&mut self) -> bool {
+        let is_later = std::mem::replace(&mut self.merged, true);
+        if is_later {
             self.exits = BTreeMap::new();
         }
+        is_later
     }
 
     /// A later record says that this one is a root.

@@ -77,7 +77,7 @@ impl Step<'_> {
             }
         }
 
-        self.engine.remembered.merged();
+        let is_later = self.engine.remembered.merged();
         self.gate_after_scan(scan.began, &there);
 
         self.engine.detectors.changed();
@@ -86,7 +86,10 @@ impl Step<'_> {
         let living: Vec<ProcessId> = self.engine.table.living().map(|process| process.id).collect();
         living.into_iter().for_each(|process| self.place(process));
 
-        self.resume_after_scan(&there);
+        // At the first scan, agents that died unread still count as alive.
+        if is_later {
+            self.resume_after_scan(&there);
+        }
 
         let lost = std::mem::take(&mut self.engine.reconciler.lost);
         if lost > 0 {

@@ -400,7 +400,8 @@ fn resumed(records: Vec<ActionLogRecord>, at: BootTime, target: ProcessId) -> BT
     };
     feed(0, Input::Permissions(Permissions::default()));
     feed(0, Input::ResumeActions(records));
-    feed(0, Input::Scan(Scan { began: at, processes }));
+    // The second scan completes the table.
+    (0..2).for_each(|_| feed(0, Input::Scan(Scan { began: at, processes: processes.clone() })));
     (1..=12).for_each(|second| feed(second, Input::Tick));
     waves
 }

@@ -37,7 +37,7 @@ pub(crate) struct ActionTracker {
     pub(super) emergency: EmergencyState,
     pub(super) suspend: SuspendDetector,
     pub(crate) permissions: Permissions,
-    /// Log of an earlier run. It is resumed after the first scan, which shows the targets that still live.
+    /// Log of an earlier run. It is resumed after the second scan, which completes the table.
     pub(super) resumed: Vec<ActionLogRecord>,
 }
 

@@ -13,14 +13,14 @@ use watchdog_types::{ActionId, BootTime, ProcessId};
 const LOST_OWNER: &str = "its session is unknown after a daemon crash";
 
 impl Step<'_> {
-    /// Keeps the log until the first scan shows which targets are running.
+    /// Keeps the log until the table is complete, with the second scan.
     pub(crate) fn resume_actions(&mut self, records: Vec<ActionLogRecord>) {
         let last = records.iter().map(ActionLogRecord::action).max();
         self.engine.actions.raise(last.unwrap_or_default());
         self.engine.actions.resumed = records;
     }
 
-    /// Resumes after the first scan. `there` are the running processes.
+    /// Resumes after a scan. `there` are the running processes.
     pub(crate) fn resume_after_scan(&mut self, there: &HashSet<ProcessId>) {
         let records = std::mem::take(&mut self.engine.actions.resumed);
         for running in begun(records, self.now) {

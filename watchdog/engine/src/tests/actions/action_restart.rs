@@ -6,6 +6,7 @@ use crate::actions::{ActionLogRecord, OperationOutcome, Permissions};
 use crate::effect::{ActionCommand, Effect};
 use crate::gate::{GateRecord, RestoredGate};
 use crate::process::Verdict;
+use watchdog_types::{Absence, BootTime, Exit, ExitStatus, MissedExit};
 
 /// What the hand that acts has written down by now, before it carried out the last of it.
 fn written(world: &World) -> Vec<ActionLogRecord> {
@@ -52,8 +53,15 @@ fn restart_knowing(
     world.effects.clear();
     world.feed(Input::Restore(Box::new(RestoredGate { records: known, ..RestoredGate::default() })));
     world.feed(Input::ResumeActions(records));
-    let scan = world.scan(tracked);
-    world.feed(scan);
+    scan_twice(world, tracked);
+}
+
+fn scan_twice(world: &mut World, tracked: bool) {
+    for _ in 0..2 {
+        world.now = BootTime(world.now.0 + 1_000_000);
+        let scan = world.scan(tracked);
+        world.feed(scan);
+    }
 }
 
 #[test]
@@ -83,6 +91,34 @@ fn action_resumes_without_kernel_lineage() {
     let kills: Vec<Operation> = world.operations.iter().map(|(_, operation, _)| *operation).collect();
     assert_eq!(kills, [Operation::Kill; 3], "{:#?}", receipts(&world));
     assert!(all_dead(&world, &chain));
+    assert_eq!(receipt(&world).state, ActionState::Done);
+}
+
+/// The death of the agent is in the ring still, or was kept by the kernel: at the first scan it counts as alive.
+#[test]
+fn action_resumes_although_death_is_unread() {
+    let mut world = reporting();
+    let agent = world.claude();
+    let chain = server(&mut world, agent);
+    world.stubborn.extend(chain);
+    let lineage = world.tracked[&agent];
+    world.kill(agent);
+    let exit = Exit { at: world.now, process: agent, status: Some(ExitStatus::Signal(9)), peak: None };
+    world.wait(SECOND);
+    reap(&mut world, &[]).unwrap();
+    let begun: Vec<ActionLogRecord> = written(&world).into_iter().take(1).collect();
+    let known = world.engine.gate_records();
+
+    world.engine = Engine::new(std::sync::Arc::new(Config::default()));
+    world.operations.clear();
+    world.effects.clear();
+    world.feed(Input::Restore(Box::new(RestoredGate { records: known, ..RestoredGate::default() })));
+    let missed = MissedExit { exit, lineage, uid: USER, comm: "claude".to_owned() };
+    world.feed(Input::Absence(Box::new(Absence { exits: vec![missed], ..Absence::default() })));
+    world.feed(Input::ResumeActions(begun));
+    scan_twice(&mut world, true);
+    world.wait(30 * SECOND);
+    assert!(all_dead(&world, &chain), "{:#?}", receipts(&world));
     assert_eq!(receipt(&world).state, ActionState::Done);
 }
 
@@ -165,8 +201,7 @@ fn lost_permission_ends_resumed_action() {
         ..Permissions::default()
     }));
     world.feed(Input::ResumeActions(records));
-    let scan = world.scan(true);
-    world.feed(scan);
+    scan_twice(&mut world, true);
     world.wait(30 * SECOND);
     assert!(world.operations.is_empty() && !all_dead(&world, &chain));
     assert_eq!(receipt(&world).state, ActionState::Incomplete);
