@@ -186,6 +186,7 @@ const PREFIXES: &[(&str, &[&str])] = &[
     ("cgexec", &["-g"]),
     ("choom", &["-n", "-p", "--adjust", "--pid"]),
     ("doas", &["-C", "-u"]),
+    ("dotenv", &["-e", "-f", "-p", "-v", "--file"]),
     ("proxychains4", &["-f"]),
     ("runuser", &["-g", "-G", "-u", "--group", "--supp-group", "--user"]),
     ("strace", &["-E", "-O", "-P", "-S", "-a", "-b", "-e", "-o", "-p", "-s", "-u"]),

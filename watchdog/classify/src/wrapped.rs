@@ -284,6 +284,9 @@ mod tests {
         &["bwrap", "--overlay", "/a", "/b", "/c", "--symlink", "usr/bin", "/bin", "--unshare-pid", "/opt/mcp-x", "a"],
         "mcp-x"
     )]
+    #[case::secrets(&["aws-vault", "exec", "work", "--", "mcp-x"], "mcp-x")]
+    #[case::variables(&["node", "/x/node_modules/.bin/cross-env", "KEY=1", "mcp-x"], "mcp-x")]
+    #[case::variables_of_file(&["dotenv", "-e", ".env", "--", "mcp-x"], "mcp-x")]
     #[case::mise(&["mise", "exec", "node@22", "--", "mcp-x"], "mcp-x")]
     fn wrapped_program_is_found(#[case] words: &[&str], #[case] name: &str) {
         let program = Program::of_words(words.to_vec());

@@ -155,13 +155,17 @@ pub const PACKAGE_RUNNER_VERBS: &[(&str, &[&str])] = &[
     ("hatch", &["run"]),
     ("pixi", &["run", "exec"]),
     ("mise", &["exec", "x"]),
+    ("aws-vault", &["exec"]),
+    ("chamber", &["exec"]),
+    ("infisical", &["run"]),
+    ("devbox", &["run"]),
 ];
 
 /// Runners with `exec` of installed programs, as a shell would run them.
-pub const INSTALLED_RUNNERS: &[&str] = &["asdf", "bundle", "fnm"];
+pub const INSTALLED_RUNNERS: &[&str] = &["asdf", "aws-vault", "bundle", "chamber", "fnm"];
 
 /// Runners whose command may stand behind `--`, after options and tools.
-pub const RUNNERS_TO_DASHES: &[&str] = &["doppler", "mise", "op"];
+pub const RUNNERS_TO_DASHES: &[&str] = &["aws-vault", "chamber", "devbox", "doppler", "infisical", "mise", "op"];
 
 /// Programs that start the rest of their command line and wait.
 pub const PREFIX_COMMANDS: &[&str] = &[
@@ -171,12 +175,15 @@ pub const PREFIX_COMMANDS: &[&str] = &[
     "choom",
     "chrt",
     "corepack",
+    "cross-env",
     "doas",
+    "dotenv",
     "dotenvx",
     "dumb-init",
     "eatmydata",
     "fakeroot",
     "firejail",
+    "heaptrack",
     "ionice",
     "nice",
     "nohup",
@@ -201,5 +208,6 @@ pub const PREFIX_COMMANDS: &[&str] = &[
     "tsx",
     "unbuffer",
     "unshare",
+    "valgrind",
     "xvfb-run",
 ];
