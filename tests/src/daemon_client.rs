@@ -63,13 +63,17 @@ impl Daemon {
         response.body
     }
 
-    /// GET on the control API.
+    /// GET on the control API; again, as `watchdogctl` does, after a response that asks for it.
     ///
     /// # Panics
     /// Without a successful response.
     pub fn get(&self, path: &str) -> Value {
-        let response = http::get(&self.socket(), path);
-        let response = response.unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()));
+        let ask = || {
+            let response = http::get(&self.socket(), path);
+            response.unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()))
+        };
+        let answered = poll(Duration::from_secs(20), || Some(ask()).filter(|response| response.status != 503));
+        let response = answered.unwrap_or_else(ask);
         assert_eq!(response.status, 200, "GET {path}: {}", response.body);
         response.json()
     }
