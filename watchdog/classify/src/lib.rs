@@ -14,6 +14,7 @@ mod program;
 mod redact;
 mod roles;
 mod runtime;
+mod ssh;
 pub mod table;
 pub mod v8;
 mod words;
@@ -28,9 +29,10 @@ pub use redact::ArgumentRedactor;
 pub use roles::{
     agent_daemon, browser_daemon, build_server, compiles, container_client, editor_server, ends_by_itself,
     forks_multiplexer, holds_containers, lends_tools, multiplexer, not_half_done, opens_for_desktop, persons_browser,
-    serves, sets_apart, starts_container, stays_connected, user_daemon,
+    serves, sets_apart, starts_container, user_daemon,
 };
 pub use runtime::{AGENT_RUNTIMES, EXTENSIONS, Runtime};
+pub use ssh::stays_connected;
 
 use watchdog_api::ProcessKind;
 use watchdog_types::Image;

@@ -153,15 +153,6 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("yarn", YARN),
 ];
 
-#[rustfmt::skip]
-const SSH_FLAGS: &[char] = &[
-    '4', '6', 'A', 'C', 'G', 'K', 'M', 'N', 'T', 'V', 'X', 'Y', 'a', 'f', 'g', 'k', 'n', 'q', 's', 't', 'v', 'x', 'y',
-];
-#[rustfmt::skip]
-const SSH_WITH_VALUE: &[char] = &[
-    'B', 'D', 'E', 'F', 'I', 'J', 'L', 'O', 'P', 'Q', 'R', 'S', 'W', 'b', 'c', 'e', 'i', 'l', 'm', 'o', 'p', 'w',
-];
-
 /// Options of bwrap with one value.
 #[rustfmt::skip]
 const BWRAP: &[&str] = &[
@@ -201,22 +192,6 @@ const PREFIXES: &[(&str, &[&str])] = &[
     ("tsx", &["-r", "--conditions", "--env-file", "--import", "--require", "--tsconfig"]),
     ("xvfb-run", &["-e", "-f", "-n", "-p", "-s", "-w", "--server-args"]),
 ];
-
-/// Several options of ssh in one word.
-pub(super) struct SshOptions<'a> {
-    pub(super) flags: &'a str,
-    /// The last one takes the next argument as its value.
-    pub(super) takes_next: bool,
-}
-
-/// The options of ssh(1) in `-fNL`; nothing for a word that has a value in it, as `-oPort=22` does.
-pub(super) fn ssh_options(word: &str) -> Option<SshOptions<'_>> {
-    let letters = word.strip_prefix('-').filter(|letters| (1..=5).contains(&letters.len()))?;
-    let flags = letters.trim_end_matches(SSH_WITH_VALUE);
-    let takes_next = letters.len() - flags.len();
-    (takes_next <= 1 && flags.chars().all(|flag| SSH_FLAGS.contains(&flag)))
-        .then_some(SshOptions { flags, takes_next: takes_next == 1 })
-}
 
 /// Whether an option of an interpreter takes the next argument as its value.
 #[must_use]

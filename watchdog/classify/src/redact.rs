@@ -10,9 +10,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::env_command::{after_env, is_assignment};
 use super::names::{base_name, without_version};
-use super::options;
 use super::program::Program;
 use super::runtime::Runtime;
+use super::ssh::ssh_options;
 use super::wrapped::{self, Inner};
 use super::{is_tool_package, kind_of, roles, v8, words};
 use watchdog_types::Image;
@@ -207,7 +207,7 @@ impl ArgumentRedactor {
 
     /// One argument: as it is where a rule asks for it, else a mark of its shape.
     fn argument(&self, argument: &str) -> String {
-        if argument.is_empty() || words::asked_for(argument) || options::ssh_options(argument).is_some() {
+        if argument.is_empty() || words::asked_for(argument) || ssh_options(argument).is_some() {
             return argument.to_owned();
         }
         // What stands behind a program on the command line is the interpreter's still.

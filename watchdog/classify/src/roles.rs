@@ -1,7 +1,6 @@
 //! Roles that decide whether a process should stay, from what was executed.
 
 use super::names::base_name;
-use super::options;
 use super::program::Program;
 use super::wrapped::{self, Inner};
 use super::{Image, table};
@@ -206,30 +205,6 @@ pub fn not_half_done(image: &Image) -> Option<&'static str> {
     table::NOT_HALF_DONE.iter().find(|known| **known == program.name()).copied()
 }
 
-/// ssh that was asked to go to the background once it is connected: a tunnel. sshfs(1) always does.
-#[must_use]
-pub fn stays_connected(image: &Image) -> bool {
-    let program = Program::of(image);
-    match program.name() {
-        "ssh" | "autossh" => goes_to_background(&program.args),
-        "sshfs" => true,
-        _ => false,
-    }
-}
-
-/// Whether one of ssh's own options, which stand before the host, is -f.
-fn goes_to_background(arguments: &[&str]) -> bool {
-    let mut arguments = arguments.iter();
-    while let Some(option) = arguments.next().filter(|argument| argument.starts_with('-')) {
-        match options::ssh_options(option) {
-            Some(options) if options.flags.contains('f') => return true,
-            Some(options) if options.takes_next => _ = arguments.next(),
-            _ => {}
-        }
-    }
-    false
-}
-
 /// The program's name or package is one of these.
 fn is_one_of(program: &Program<'_>, names: &[&str]) -> bool {
     let is = |name: &str| names.contains(&name);
@@ -425,17 +400,6 @@ mod tests {
     #[case::driver("/usr/bin/chromedriver", &["chromedriver", "--port=9515"], false)]
     fn automated_browser_is_no_persons_browser(#[case] path: &str, #[case] argv: &[&str], #[case] expected: bool) {
         assert_eq!(persons_browser(&image(path, argv)), expected);
-    }
-
-    #[rstest]
-    #[case::tunnel(&["ssh", "-fN", "-R", "8080:localhost:80", "host"], true)]
-    #[case::behind_values(&["ssh", "-i", "key", "-oBatchMode=no", "-N", "-f", "host"], true)]
-    #[case::foreground(&["ssh", "-N", "-L", "5432:db:5432", "host"], false)]
-    #[case::value(&["ssh", "-F", "-f", "host"], false)]
-    #[case::attached_value(&["ssh", "-lfritz", "host"], false)]
-    #[case::remote_command(&["ssh", "host", "tail", "-f", "log"], false)]
-    fn tunnels_in_the_background_are_known(#[case] argv: &[&str], #[case] expected: bool) {
-        assert_eq!(stays_connected(&image("/usr/bin/ssh", argv)), expected);
     }
 
     #[test]

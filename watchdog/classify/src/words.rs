@@ -1,5 +1,5 @@
-//! The arguments that classification asks for by name. No other argument decides anything as it stands, so that these are
-//! the only ones that a recording has to hold.
+//! The arguments that classification asks for by name. Besides the options of ssh, no other argument decides anything as
+//! it stands, so that these are the only ones that a recording has to hold.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
