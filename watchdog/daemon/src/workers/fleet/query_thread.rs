@@ -94,9 +94,11 @@ impl<S: FleetStore> QueryThread<S> {
             Some((at, view)) => (view, clock::now().since(at)),
             None => (FleetView::default(), Duration::ZERO),
         };
-        let fleet = fleet_view::to_api(&self.facts, &self.facts.config().fleet, viewer, view, age, self.facts.row());
+        let mut fleet =
+            fleet_view::to_api(&self.facts, &self.facts.config().fleet, viewer, view, age, self.facts.row());
         let outdated = || failed.map(|error| format!("the hosts are those of {} s ago: {error}", age.as_secs()));
-        Fleet { problem: fleet.problem.clone().or_else(outdated), ..fleet }
+        fleet.problem = fleet.problem.or_else(outdated);
+        fleet
     }
 
     fn place(&mut self, query: &PlaceQuery) -> HostChoice {
