@@ -47,11 +47,24 @@ fn restart_knowing(
     enforce: bool,
     tracked: bool,
 ) {
+    restart_after(world, known, Absence::default(), records, enforce, tracked);
+}
+
+/// The same; what the kernel kept meanwhile.
+fn restart_after(
+    world: &mut World,
+    known: Vec<GateRecord>,
+    absence: Absence,
+    records: Vec<ActionLogRecord>,
+    enforce: bool,
+    tracked: bool,
+) {
     let actions = ActionsConfig { enforce, ..ActionsConfig::default() };
     world.engine = Engine::new(std::sync::Arc::new(Config { actions, ..Config::default() }));
     world.operations.clear();
     world.effects.clear();
     world.feed(Input::Restore(Box::new(RestoredGate { records: known, ..RestoredGate::default() })));
+    world.feed(Input::Absence(Box::new(absence)));
     world.feed(Input::ResumeActions(records));
     scan_twice(world, tracked);
 }
@@ -108,15 +121,8 @@ fn action_resumes_although_death_is_unread() {
     reap(&mut world, &[]).unwrap();
     let begun: Vec<ActionLogRecord> = written(&world).into_iter().take(1).collect();
     let known = world.engine.gate_records();
-
-    world.engine = Engine::new(std::sync::Arc::new(Config::default()));
-    world.operations.clear();
-    world.effects.clear();
-    world.feed(Input::Restore(Box::new(RestoredGate { records: known, ..RestoredGate::default() })));
     let missed = MissedExit { exit, lineage, uid: USER, comm: "claude".to_owned() };
-    world.feed(Input::Absence(Box::new(Absence { exits: vec![missed], ..Absence::default() })));
-    world.feed(Input::ResumeActions(begun));
-    scan_twice(&mut world, true);
+    restart_after(&mut world, known, Absence { exits: vec![missed], ..Absence::default() }, begun, false, true);
     world.wait(30 * SECOND);
     assert!(all_dead(&world, &chain), "{:#?}", receipts(&world));
     assert_eq!(receipt(&world).state, ActionState::Done);
