@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use watchdog_tests::SetClock;
 use watchdog_types::FleetAnswer;
 
-use crate::guest::{FleetGuest, LONG, SHORT, SOON_AFTER_SHORT, end_pause, is_paused, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, is_paused, server, soon_after, until};
 
 const MINUTES: i64 = 300;
 
@@ -32,7 +32,7 @@ fn set_server_clock_frees_nothing() {
         assert!(matches!(answer, FleetAnswer::Refused { .. }), "{ahead}: {answer:?}");
         // A host that dies now is missed for one TTL, not for five minutes.
         drop(b);
-        until(SOON_AFTER_SHORT, || {
+        until(soon_after(SHORT), || {
             a.restate();
             a.gets(2)
         });

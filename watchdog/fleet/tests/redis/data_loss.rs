@@ -6,7 +6,7 @@ use watchdog_fleet::{FleetStore, RedisStore};
 use watchdog_tests::RedisServer;
 use watchdog_types::FleetAnswer;
 
-use crate::guest::{FleetGuest, LONG, SHORT, SOON_AFTER_SHORT, end_pause, is_lost, is_paused, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, is_lost, is_paused, server, soon_after, until};
 use crate::proxy::Proxy;
 
 const ALL: &[(&str, u32)] = &[("all", 2)];
@@ -35,7 +35,7 @@ fn pauses_until_both_restated(a: &mut FleetGuest, b: &mut FleetGuest, ttl: Durat
         a.restate();
     }
     b.restate();
-    until(ttl + Duration::from_secs(5), || {
+    until(soon_after(ttl), || {
         a.restate();
         b.restate();
         let answer = a.ask(ALL);
@@ -52,7 +52,7 @@ fn new_store_pauses_one_ttl() {
     let mut a = FleetGuest::of(&server.url(), "a", SHORT);
     a.restate();
     assert!(is_paused(&a.ask(ALL)));
-    let waited = until(SOON_AFTER_SHORT, || {
+    let waited = until(soon_after(SHORT), || {
         a.restate();
         a.gets(2)
     });
@@ -189,7 +189,7 @@ fn promoted_stale_replica_pauses() {
     assert!(is_paused(&answer), "{answer:?}");
     c.restate();
     assert_eq!(c.row.held.len(), 1);
-    until(SOON_AFTER_SHORT, || {
+    until(soon_after(SHORT), || {
         a.restate();
         c.restate();
         !is_paused(&a.ask(&[("all", 2)]))

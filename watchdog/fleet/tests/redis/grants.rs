@@ -3,7 +3,7 @@ use std::time::Duration;
 use watchdog_fleet::{FleetStore, HostCounts, Restated};
 use watchdog_types::{AskNumber, FleetAnswer, FleetName};
 
-use crate::guest::{FleetGuest, LONG, SHORT, SOON_AFTER_SHORT, name, pool, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, name, pool, server, soon_after, until};
 
 #[test]
 fn limit_holds_across_hosts() {
@@ -93,7 +93,7 @@ fn dead_host_frees_its_slots() {
     assert!(dead.gets(1));
     dead.counts(&["all"]);
     let mut b = FleetGuest::of(&server.url(), "b", SHORT);
-    let waited = until(SOON_AFTER_SHORT, || {
+    let waited = until(soon_after(SHORT), || {
         b.restate();
         b.gets(1)
     });

@@ -14,8 +14,11 @@ use watchdog_types::{
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A TTL that tests wait for.
 pub(crate) const SHORT: Duration = Duration::from_millis(1500);
-/// The time after which a row with that TTL is gone, also on a busy machine.
-pub(crate) const SOON_AFTER_SHORT: Duration = SHORT.saturating_add(Duration::from_secs(5));
+
+/// The time after which a row with this TTL is gone, also on a busy machine.
+pub(crate) fn soon_after(ttl: Duration) -> Duration {
+    ttl + Duration::from_secs(5)
+}
 
 pub(crate) fn name(text: &str) -> FleetName {
     text.parse().unwrap()

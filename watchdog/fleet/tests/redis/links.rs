@@ -6,7 +6,7 @@ use watchdog_fleet::{FleetStore, RedisStore};
 use watchdog_tests::RedisLink;
 use watchdog_types::FleetAnswer;
 
-use crate::guest::{FleetGuest, LONG, SHORT, SOON_AFTER_SHORT, end_pause, is_lost, is_paused, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, is_lost, is_paused, server, soon_after, until};
 use crate::proxy::Proxy;
 
 #[test]
@@ -70,7 +70,7 @@ fn suspended_host_restates_itself() {
     suspended.restate();
     other.restate();
     let FleetAnswer::Granted { deadline, .. } = suspended.ask(&[("all", 1)]) else { panic!("granted") };
-    let waited = until(SOON_AFTER_SHORT, || {
+    let waited = until(soon_after(SHORT), || {
         other.restate();
         other.gets(1)
     });

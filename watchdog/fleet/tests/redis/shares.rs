@@ -5,7 +5,7 @@ use watchdog_fleet::Restated;
 use watchdog_tests::RedisServer;
 use watchdog_types::FleetShares;
 
-use crate::guest::{FleetGuest, LONG, SHORT, SOON_AFTER_SHORT, end_pause, pool, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, pool, server, soon_after, until};
 
 /// All hosts have been there for a TTL.
 fn end_first_ttl(server: &RedisServer) {
@@ -101,7 +101,7 @@ fn share_is_known_after_one_ttl() {
     let Some(server) = server() else { return };
     let mut guest = FleetGuest::of(&server.url(), "a", SHORT);
     guest.row.limits.insert(pool("all"), 10);
-    let waited = until(SOON_AFTER_SHORT, || stated_shares(&mut guest).of(&pool("all"), 10) == 10);
+    let waited = until(soon_after(SHORT), || stated_shares(&mut guest).of(&pool("all"), 10) == 10);
     assert!(waited > SHORT / 2, "{waited:?}");
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use watchdog_fleet::{FleetEvent, FleetWorkers, Restated};
 use watchdog_types::{AskNumber, FleetAnswer};
 
-use crate::guest::{FleetGuest, LONG, SHORT, server, until};
+use crate::guest::{FleetGuest, LONG, SHORT, server, soon_after, until};
 
 fn workers(guest: &FleetGuest, ttl: Duration) -> (FleetWorkers, Receiver<FleetEvent>) {
     let (sender, events) = mpsc::channel();
@@ -76,7 +76,7 @@ fn workers_keep_the_row_alive() {
         |watching: &mut FleetGuest| watching.view().hosts.iter().any(|host| host.host.as_str() == "guest" && host.up);
     assert!(up(&mut watching));
     drop(workers);
-    until(SHORT * 2 + Duration::from_secs(5), || !up(&mut watching));
+    until(soon_after(SHORT * 2), || !up(&mut watching));
 }
 
 #[test]
