@@ -1,8 +1,9 @@
 //! A network link to a server, which tests cut.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::poll;
 use crate::redis_server::{RedisNamespace, RedisServer};
 
 /// A network namespace that a pair of virtual interfaces connects with this one.
@@ -43,11 +44,8 @@ impl RedisLink {
     /// The kernel drops what is sent before it has seen both ends up, which takes up to a second.
     fn wait_until_up(&self) {
         let end = format!("/sys/class/net/{}a/operstate", self.tag);
-        let started = Instant::now();
-        while std::fs::read_to_string(&end).expect("our interface").trim() != "up" {
-            assert!(started.elapsed() < Duration::from_secs(20), "the link is down");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let is_up = || std::fs::read_to_string(&end).expect("our interface").trim() == "up";
+        assert!(poll(Duration::from_secs(20), || is_up().then_some(())).is_some(), "the link is down");
     }
 
     /// A server in the namespace; `None`, aloud, where the program is missing.

@@ -108,7 +108,7 @@ fn outside_is_unseen_but_signals() {
     assert_eq!(daemon.status().lost_events, 0);
 }
 
-/// Runs an agent outside the namespace, then kills the process whose inner pid stands in the file `victim`.
+/// Runs an agent outside the namespace, then kills the process whose inner pid is in the file `victim`.
 fn kill_from_outside(run: InnerRun) {
     let victim = run.shared().join("victim");
     let pid = poll(seconds(60.0), || std::fs::read_to_string(&victim).ok()).expect("the second run names its victim");
