@@ -3,19 +3,23 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_send_signal;
-use watchdog_common::{FileId, READER_ABSENT_NANOS, Tracked};
+use watchdog_common::{FileId, READER_ABSENT_NANOS};
 
 use crate::{
     emit,
     maps::{ALIVE_AT, DENIED, DENIED_FILES, KILL_DENIED, SEEN_DENIED},
     name_hash, sessions,
     task::{self, Task},
+    tracking,
 };
 
 const SIGKILL: u32 = 9;
 
 /// Parts of a file's own name that are hashed: enough for the 255 bytes of NAME_MAX.
 const FILE_NAME_PARTS: usize = 2;
+
+/// Reads of a session's number at most. Between two of them, the daemon visits each thread of the host.
+const READS: usize = 4;
 
 /// Whether denied programs are killed at their exec: only while a daemon runs, since without one no launch is granted.
 ///
@@ -30,8 +34,8 @@ pub fn kills_at_exec() -> bool {
 /// first instruction never runs. `name` is the hash of the path's last component. Of a script only the path is known here:
 /// `bprm->file` is its interpreter by now.
 #[inline(always)]
-pub fn kill_if_denied(entry: Option<&Tracked>, task: Task, bprm: *const c_void, name: u64) -> bool {
-    if !is_denied(bprm, name) || is_gated(entry) {
+pub fn kill_if_denied(task: Task, bprm: *const c_void, name: u64) -> bool {
+    if !is_denied(bprm, name) || is_gated(task) {
         return false;
     }
     // Fails only for init, which is then spared.
@@ -43,10 +47,25 @@ pub fn kill_if_denied(entry: Option<&Tracked>, task: Task, bprm: *const c_void, 
     true
 }
 
-/// Whether the process with this entry belongs to a gated session.
+/// Whether a process belongs to a gated session. When a session's limit changes, the daemon first moves its processes to a new
+/// number, then removes the old one. So a number that is not found is read again, until it is the same.
+///
+/// Cost: two look-ups for a gated process, as many for one without a session.
 #[inline(always)]
-pub fn is_gated(entry: Option<&Tracked>) -> bool {
-    entry.is_some_and(|entry| sessions::get(entry.counted).is_some())
+pub fn is_gated(leader: Task) -> bool {
+    let number = || tracking::entry(leader.tgid(), leader).map_or(0, |entry| entry.counted);
+    let mut last = number();
+    for _ in 0..READS {
+        if sessions::get(last).is_some() {
+            return true;
+        }
+        let next = number();
+        if next == last {
+            return false;
+        }
+        last = next;
+    }
+    false
 }
 
 /// Whether a file is denied: by the name it is executed as, whose hash is `name`, by its own name, or by its inode. A file with

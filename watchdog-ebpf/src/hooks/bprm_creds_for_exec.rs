@@ -9,7 +9,6 @@ use super::task_alloc::earlier_refusal;
 use crate::{
     denial, emit, name_hash, namespace,
     task::{self, PATH_PART, Task},
-    tracking,
 };
 
 /// include/uapi/asm-generic/errno-base.h
@@ -36,7 +35,7 @@ pub fn deny_exec(ctx: LsmContext) -> i32 {
     if !denial::is_denied(bprm, name_hash::last_component(task::path_of(bprm), PATH_MAX / PATH_PART)) {
         return 0;
     }
-    if denial::is_gated(tracking::entry(leader.tgid(), leader).map(|entry| &*entry)) {
+    if denial::is_gated(leader) {
         return 0;
     }
     emit::exec_denied(leader, bprm, false);

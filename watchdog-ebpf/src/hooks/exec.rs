@@ -56,7 +56,7 @@ fn executed(ctx: &BtfTracePointContext, scratch: &mut ExecScratch) -> Option<()>
     };
     // Looked up again: with the first result carried over the loop, the verifier visits the loop three times.
     let member = tracking::member(tgid, task);
-    let killed = denial::kills_at_exec() && denial::kill_if_denied(member.as_deref(), task, bprm, names.last);
+    let killed = denial::kills_at_exec() && denial::kill_if_denied(task, bprm, names.last);
     match member {
         Some(entry) => {
             entry.lineage.flags &= !LineageFlags::FORKED;

@@ -77,16 +77,17 @@ fn exited(task: Task) -> Option<()> {
         comm: leader.comm(),
     };
     let is_long_lived = is_long_lived(&record);
+    let is_witness = flags & LineageFlags::WITNESS != 0;
+    // A zombie before its exit is reported: the reader of the record finds it.
+    if !is_witness {
+        let _ = DEAD.insert(tgid, record.header.start, 0);
+        if namespace::inode() != 0 {
+            let _ = FREED_AS.insert(leader.host_tgid(), tgid, 0);
+        }
+    }
     // What it started may have become orphans: the whole session, or a part of it.
     let sent = if is_root || is_long_lived { emit::urgent(&record) } else { emit::lifecycle(&record) };
-    if flags & LineageFlags::WITNESS != 0 {
-        return Some(());
-    }
-    let _ = DEAD.insert(tgid, record.header.start, 0);
-    if namespace::inode() != 0 {
-        let _ = FREED_AS.insert(leader.host_tgid(), tgid, 0);
-    }
-    if is_root || is_long_lived || (!sent && record.status & SIGNAL != 0) {
+    if !is_witness && (is_root || is_long_lived || (!sent && record.status & SIGNAL != 0)) {
         keep_death(&record, lineage);
     }
     Some(())

@@ -16,7 +16,7 @@ use crate::{
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, all versions. It fires before the child can run.
 ///
 /// Cost: an untracked process's fork is three loads and one look-up; a new thread two loads. A tracked fork adds an
-/// insert and a record: 1.0 µs. A gated session adds a look-up and an addition, at the fork and at the exit: too
+/// insert, a look-up and a record: 1.0 µs. A gated session adds a look-up and an addition, at the fork and at the exit: too
 /// little to be measured beside it.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn fork(ctx: BtfTracePointContext) -> Option<()> {
@@ -56,6 +56,13 @@ fn forked(ctx: &BtfTracePointContext, spare: bool) -> Option<()> {
     // Tracked before it is reported: the reader of the record finds the entry. Counted only if its exit will be seen.
     if track(ctx, child, Tracked { lineage, start: child.start(), inherited_peak: 0, counted, uid }) {
         sessions::count(counted, 1);
+        // A recount that moved the parent after `counted` was read may have missed the child.
+        let number = tracking::entry(parent.tgid(), forker).map_or(counted, |entry| entry.counted);
+        if number != counted
+            && let Some(entry) = tracking::entry(child.tgid(), child)
+        {
+            sessions::move_to(number, entry);
+        }
     } else if let Some(refused) = LAST_REFUSED.get_ptr_mut(0) {
         // SAFETY: the map's value. A program that interrupts this one on its CPU may write it too; it then names another child.
         unsafe { refused.write_volatile(child.start()) };

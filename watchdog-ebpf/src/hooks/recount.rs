@@ -34,10 +34,7 @@ pub extern "C" fn recount(ctx: *mut TaskIterator) -> i32 {
     {
         return 0;
     }
-    if entry.counted != wanted.number {
-        sessions::count(entry.counted, -1);
-        entry.counted = wanted.number;
-        sessions::count(wanted.number, 1);
+    if sessions::move_to(wanted.number, entry) {
         iterator.write(&1u8);
     }
     0
