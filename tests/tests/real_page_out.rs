@@ -53,10 +53,10 @@ fn servers_answer_after_each_page_out() {
         let answer = paged_out(round, &servers);
         assert!(answer.processes.iter().all(|process| process.outcome == PageOutOutcome::Done), "{answer:?}");
         let anonymous = |memory: fn(&PagedOutProcess) -> Bytes| answer.processes.iter().map(memory).sum::<Bytes>();
-        // A garbage collector may run during one of them.
         if round == 1 {
             first = anonymous(|process| process.before.anon);
         }
+        // A garbage collector may run during one of the rounds.
         smallest = smallest.min(anonymous(|process| process.after.anon));
         let now: Vec<usize> = servers.iter_mut().map(|server| server.tools(seconds(60.0))).collect();
         assert_eq!(now, tools, "round {round}");
