@@ -6,7 +6,6 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::lsm::LsmLinkId;
 use watchdog_common::{GatedSession, RecountRequest};
-use zerocopy::IntoBytes;
 
 use super::error::KernelError;
 use super::liveness::start_of;
@@ -87,8 +86,7 @@ impl GatedSessions {
         let number = self.last_number.wrapping_add(1).max(1);
         let value =
             GatedSession { max_processes: max_processes.unwrap_or(0), root: root.pid.0, ..GatedSession::default() };
-        let mut bytes = [0; size_of::<GatedSession>()];
-        bytes.copy_from_slice(value.as_bytes());
+        let bytes: [u8; _] = zerocopy::transmute!(value);
         match self.gated.insert(number, bytes, 0) {
             Ok(()) => {
                 self.last_number = number;
@@ -116,8 +114,7 @@ impl GatedSessions {
     /// Sets what the next read of the iterator `recount` does.
     pub(super) fn request_recount(&mut self, root: ProcessId, number: u32, before: u32) -> Result<(), KernelError> {
         let request = RecountRequest { root_start: start_of(root), root: root.pid.0, number, before, reserved: 0 };
-        let mut bytes = [0; size_of::<RecountRequest>()];
-        bytes.copy_from_slice(request.as_bytes());
+        let bytes: [u8; _] = zerocopy::transmute!(request);
         let failed = |source| KernelError::Map { map: "RECOUNT", doing: "write", source };
         self.recount.set(0, bytes, 0).map_err(failed)
     }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use watchdog_common::{DeathRecord, LossCause, ReaderState, Tracked, name_hash};
-use zerocopy::IntoBytes;
 
 use super::error::KernelError;
 
@@ -77,9 +76,7 @@ pub(super) fn set_names(
 }
 
 pub(super) fn bytes_of(entry: &Tracked) -> [u8; size_of::<Tracked>()] {
-    let mut bytes = [0; size_of::<Tracked>()];
-    bytes.copy_from_slice(entry.as_bytes());
-    bytes
+    zerocopy::transmute!(*entry)
 }
 
 pub(super) fn is_missing(error: &MapError) -> bool {

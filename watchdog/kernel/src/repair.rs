@@ -62,9 +62,9 @@ mod tests {
     use std::process::Command;
 
     use watchdog_common::GatedSession;
-    use zerocopy::{FromBytes, IntoBytes};
 
     use super::*;
+    use crate::maps::bytes_of;
     use crate::{LoadOptions, TrackOutcome};
     use watchdog_config::Candidates;
     use watchdog_host::testing::TestProcess;
@@ -92,14 +92,11 @@ mod tests {
         // has this pid (include/linux/threads.h, `PID_MAX_LIMIT`).
         let ghost = 4 << 20;
         let entry = tracer.entry(root).unwrap().unwrap();
-        let mut bytes = [0; size_of::<Tracked>()];
-        bytes.copy_from_slice(entry.as_bytes());
-        tracer.maps.tracked.insert(ghost, bytes, 0).unwrap();
+        tracer.maps.tracked.insert(ghost, bytes_of(&entry), 0).unwrap();
         tracer.users.charge(UID, 1).unwrap();
-        let mut session = GatedSession::read_from_bytes(&tracer.sessions.gated.get(&number, 0).unwrap()).unwrap();
+        let mut session: GatedSession = zerocopy::transmute!(tracer.sessions.gated.get(&number, 0).unwrap());
         session.live += 1;
-        let mut bytes = [0; size_of::<GatedSession>()];
-        bytes.copy_from_slice(session.as_bytes());
+        let bytes: [u8; _] = zerocopy::transmute!(session);
         tracer.sessions.gated.insert(number, bytes, 0).unwrap();
         assert_eq!(tracer.session_count(root).unwrap().unwrap().live, 2);
 

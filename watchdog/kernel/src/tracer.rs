@@ -10,7 +10,7 @@ use aya::maps::MapData;
 use aya::programs::links::PinnedLink;
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use watchdog_common::{ReaderState, SampleRecord};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::denied_programs::DeniedFileTable;
 use super::error::KernelError;
@@ -151,8 +151,7 @@ impl Tracer {
             missed: lost.missed,
             deaths: self.deaths_counted()?,
         };
-        let mut bytes = [0; size_of::<ReaderState>()];
-        bytes.copy_from_slice(reader.as_bytes());
+        let bytes: [u8; _] = zerocopy::transmute!(reader);
         self.maps.reader.set(0, bytes, 0).map_err(|source| KernelError::Map { map: "READER", doing: "write", source })
     }
 
