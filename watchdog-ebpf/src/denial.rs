@@ -18,7 +18,7 @@ const SIGKILL: u32 = 9;
 /// Parts of a file's own name that are hashed: enough for the 255 bytes of NAME_MAX.
 const FILE_NAME_PARTS: usize = 2;
 
-/// Reads of a session's number at most. Between two of them, the daemon visits each thread of the host.
+/// Maximum number of reads of a session's number. For each change of it, the daemon visits every thread of the host.
 const READS: usize = 4;
 
 /// Whether denied programs are killed at their exec: only while a daemon runs, since without one no launch is granted.
@@ -48,9 +48,9 @@ pub fn kill_if_denied(task: Task, bprm: *const c_void, name: u64) -> bool {
 }
 
 /// Whether a process belongs to a gated session. When a session's limit changes, the daemon first moves its processes to a new
-/// number, then removes the old one. So a number that is not found is read again, until it is the same.
+/// number, then removes the old one. So a number that is not found is read again, until it no longer changes.
 ///
-/// Cost: two look-ups for a gated process, as many for one without a session.
+/// Cost: two look-ups, unless the number changes.
 #[inline(always)]
 pub fn is_gated(leader: Task) -> bool {
     let number = || tracking::entry(leader.tgid(), leader).map_or(0, |entry| entry.counted);
