@@ -15,7 +15,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A TTL that tests wait for.
 pub(crate) const SHORT: Duration = Duration::from_millis(1500);
 
-/// The time after which a row with this TTL is gone, also on a busy machine.
+/// Time limit for a row with this TTL to expire, on a busy machine.
 pub(crate) fn soon_after(ttl: Duration) -> Duration {
     ttl + Duration::from_secs(5)
 }
