@@ -30,14 +30,14 @@ fn track_from_fork_to_reap() {
         let sampled = |process: &Process| process.anon_bytes > 0 || process.state == ProcessState::Zombie;
         snapshot.session_with(agent)?.processes.iter().all(sampled).then_some(())
     });
-    let snapshot = daemon.snapshot();
-    let tree = &snapshot.session_with(agent).expect("it is running").processes;
-    let parent = |process: ProcessKey| tree.iter().find(|found| found.pid == process.pid).map(|found| found.parent_pid);
-    assert_eq!(parent(survivors[0]), Some(agent.pid), "pids of this namespace");
-    for process in tree {
-        let now = ProcessKey::now(process.pid).map(|now| now.start_time);
-        assert_eq!(now, Some(process.start_time), "start times agree with /proc");
-    }
+    let parent = daemon.snapshot().process(survivors[0]).expect("it is running").parent_pid;
+    assert_eq!(parent, agent.pid, "pids of this namespace");
+    // A zombie is shown until the sample after its parent has reaped it.
+    daemon.eventually(seconds(5.0), "start times that agree with /proc", |snapshot| {
+        let agrees =
+            |process: &Process| ProcessKey::now(process.pid).is_some_and(|now| now.start_time == process.start_time);
+        snapshot.session_with(agent)?.processes.iter().all(agrees).then_some(())
+    });
 
     stage.kill(agent);
     let finding = daemon.eventually(seconds(2.0), "a finding", |snapshot| {
