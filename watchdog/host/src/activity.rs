@@ -86,7 +86,8 @@ mod tests {
             let before = look(sleeper.process);
             std::thread::sleep(Duration::from_millis(100));
             let after = look(sleeper.process);
-            (before.cpu, before.runs) == (after.cpu, after.runs)
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.process.pid));
+            (before.cpu, before.runs) == (after.cpu, after.runs) && stat.is_ok_and(|stat| stat.contains(") S "))
         });
         let before = (look(sleeper.process), look(worker.process));
         eventually("it works", || look(worker.process).cpu > before.1.cpu);

@@ -160,8 +160,10 @@ print(pid, flush=True)
 time.sleep(60)
 ";
     let (_owner, child) = parent_and_child(Command::new("python3").args(["-c", program]));
-    eventually("the terminal", || inspect(child, &[]).unwrap().unwrap().tty);
-    assert_eq!(inspect(child, &[]).unwrap().unwrap().stdin, Stdin::Terminal);
+    eventually("the terminal", || {
+        let seen = inspect(child, &[]).unwrap().unwrap();
+        seen.tty && seen.stdin == Stdin::Terminal
+    });
 }
 
 #[test]

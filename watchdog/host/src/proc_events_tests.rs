@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::super::scan::scan;
-use super::super::testing::{TestProcess, eventually};
+use super::super::testing::{TestProcess, eventually, has_executed};
 use super::*;
 use watchdog_config::Patterns;
 use watchdog_types::{Memory, Ticks, Uid};
@@ -184,6 +184,7 @@ fn shell_and_child_are_followed() {
         kinds_and_pids(&events).contains(&("exec", child))
     });
     assert_eq!(kinds_and_pids(&events), [("fork", child), ("exec", child)]);
+    eventually("the end of the exec", || has_executed(Pid(child)));
     let seen = scan(poller.entries()).unwrap();
     let sleeper = seen.processes.iter().find(|process| process.process.pid.0 == child).unwrap();
     assert_eq!(

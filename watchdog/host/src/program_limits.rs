@@ -143,8 +143,8 @@ mod tests {
     /// A shell that sets these limits, and then sleeps.
     fn limited(ulimits: &str) -> Limits {
         let subject = TestProcess::spawn(Command::new("/bin/sh").args(["-c", &format!("{ulimits}; exec sleep 60")]));
-        let comm = format!("/proc/{}/comm", subject.process.pid);
-        eventually("the exec", || fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n"));
+        let stat = format!("/proc/{}/stat", subject.process.pid);
+        eventually("its sleep", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains("(sleep) S ")));
         CgroupTree::of_host().limits(subject.process, &mut SeenCgroups::new()).unwrap().unwrap()
     }
 

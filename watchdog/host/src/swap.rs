@@ -76,6 +76,7 @@ mod tests {
 
     #[test]
     fn status_agrees_with_meminfo() {
+        let _turn = crate::testing::SwapTurn::take();
         let (status, host) = (swap_status(), crate::meminfo::host_memory().unwrap());
         assert_eq!(status.total, host.swap_total);
         assert!(status.free <= status.total && (status.total > Bytes(0) || !status.zram), "{status:?}");

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests call these, and panic")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,8 +22,14 @@ pub struct TestProcess {
 
 impl TestProcess {
     pub fn spawn(command: &mut Command) -> Self {
-        let child = command.spawn().unwrap();
+        let mut child = Err(io::ErrorKind::ExecutableFileBusy.into());
+        // A child that another test starts at this moment may hold a file that this test has just written, until its own exec.
+        while child.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy) {
+            child = command.spawn();
+        }
+        let child = child.unwrap();
         let process = identity(Pid(child.id()));
+        eventually("the end of the exec", || has_executed(process.pid));
         Self { child, process }
     }
 
@@ -94,6 +100,13 @@ impl TestHierarchy {
 /// The process that has this pid now.
 pub fn identity(pid: Pid) -> ProcessId {
     ProcessDir::open(pid).unwrap().unwrap().stat(&mut Vec::new()).unwrap().unwrap().process
+}
+
+/// Whether a process has arguments, which an exec sets last, or is dead.
+pub fn has_executed(pid: Pid) -> bool {
+    let proc = format!("/proc/{pid}");
+    let dead = fs::read_to_string(format!("{proc}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    dead || fs::read(format!("{proc}/cmdline")).is_ok_and(|cmdline| !cmdline.is_empty())
 }
 
 /// Waits for a condition; panics after 60 s, which an emulated guest on a busy machine may need.

@@ -1,13 +1,14 @@
 //! A script that only gated sessions may execute.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use tempfile::TempDir;
 use watchdog_types::{Attempt, Denied, KernelEvent, Pid};
 
-use super::scene::KernelScene;
+use super::scene::{KernelScene, spawn};
 
 /// A script that logs each of its starts.
 pub(super) struct DeniedScript {
@@ -43,8 +44,8 @@ impl DeniedScript {
         vec![self.name.clone().into_bytes()]
     }
 
-    pub(super) fn run(&self) -> std::process::ExitStatus {
-        Command::new(&self.path).stdin(Stdio::null()).status().expect("it starts")
+    pub(super) fn run(&self) -> ExitStatus {
+        status(&mut Command::new(&self.path)).expect("it starts")
     }
 
     /// The number of times its first line ran.
@@ -54,10 +55,12 @@ impl DeniedScript {
 
     /// Its exec fails, or it is killed before its first instruction; either way that is reported.
     pub(super) fn assert_does_not_start(&self, scene: &mut KernelScene) {
+        // Without LSM programs, execs are denied only while a daemon runs.
+        scene.tracer.save_heartbeat().expect("heartbeat");
         let before = self.starts();
         let refuses = scene.tracer.features().lsm.is_ok();
         assert_eq!(scene.tracer.attached_refusals().1, refuses);
-        match Command::new(&self.path).stdin(Stdio::null()).status() {
+        match status(&mut Command::new(&self.path)) {
             Err(error) => {
                 assert!(refuses, "{error}");
                 assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
@@ -79,6 +82,11 @@ impl DeniedScript {
                 .any(|event| matches!(event, KernelEvent::Exec(exec) if exec.process == denied.process))
         );
     }
+}
+
+/// Runs a program without input.
+pub(super) fn status(command: &mut Command) -> io::Result<ExitStatus> {
+    spawn(command.stdin(Stdio::null()))?.wait()
 }
 
 pub(super) fn unique(stem: &str) -> String {

@@ -82,12 +82,13 @@ fn concurrent_forks_barely_exceed_limit() {
     let mut scene = KernelScene::new();
     let mut agent = TestAgent::python_with_output(&format!(
         "{FORKER}\
-         done = os.pipe()\n\
+         start, done = os.pipe(), os.pipe()\n\
          for _ in range({FORKERS}):\n\
          \x20   ours, theirs = os.pipe()\n\
          \x20   if os.fork() == 0:\n\
-         \x20       os.close(theirs); forks(20); os.write(done[1], b'x'); os.read(ours, 1); os._exit(0)\n\
+         \x20       os.close(theirs); os.read(start[0], 1); forks(20); os.write(done[1], b'x'); os.read(ours, 1); os._exit(0)\n\
          \x20   held.append(theirs)\n\
+         os.write(start[1], b'x' * {FORKERS})\n\
          for _ in range({FORKERS}): os.read(done[0], 1)\n\
          say('forked'); sys.stdin.readline()\n"
     ));

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use super::denied_script::{DeniedScript, denied, unique};
+use super::denied_script::{DeniedScript, denied, status, unique};
 use super::scene::KernelScene;
 
 #[test]
@@ -20,6 +20,7 @@ fn only_gated_agent_starts() {
     assert_eq!(denied_agent.starts(), 2);
 
     // A tracked process whose session is not gated is refused.
+    scene.tracer.save_heartbeat().expect("heartbeat");
     let ungated = scene.agent(&format!("{}; exit 0", denied_agent.path.display()));
     scene.wait_for_exit(ungated.process);
     assert_eq!(denied_agent.starts(), 2);
@@ -45,7 +46,7 @@ fn similar_names_start() {
     // A link is resolved where LSM programs work; elsewhere a script is matched by its path only.
     let link = denied_agent.dir.path().join("another-name");
     std::os::unix::fs::symlink(&denied_agent.path, &link).expect("link");
-    let starts = Command::new(&link).status().is_ok_and(|status| status.success());
+    let starts = status(&mut Command::new(&link)).is_ok_and(|status| status.success());
     let refused = scene.tracer.features().lsm.is_ok();
     assert_eq!(starts, !refused);
     if refused {
@@ -81,7 +82,7 @@ fn long_file_name_denied_through_link() {
     let mut scene = KernelScene::new();
     scene.tracer.set_denied(&[name.into_bytes()], true).expect("deny");
 
-    match Command::new(&link).status() {
+    match status(&mut Command::new(&link)) {
         Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),
         Ok(status) => assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}"),
     }

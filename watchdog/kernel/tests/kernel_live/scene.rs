@@ -1,5 +1,6 @@
 //! A loaded tracer, and child processes that tests control.
 
+use std::io;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,20 @@ use watchdog_types::{Exec, Exit, Fork, KernelEvent, Lineage, Pid, ProcessId, Tic
 
 /// Time limit for an event on a host that is busy with other tests; longer in a guest, whose processor is emulated.
 pub(crate) fn soon() -> Duration {
-    Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 120 } else { 10 })
+    Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 300 } else { 60 })
+}
+
+/// Starts a program, which may be a file that this test has just written: a child that another test starts meanwhile holds its
+/// descriptor until its own exec, and the kernel then refuses to execute it (`ETXTBSY`).
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            started => return started,
+        }
+    }
 }
 
 /// Loaded programs, and all their events so far.
@@ -52,7 +66,7 @@ impl KernelScene {
             if let Some(found) = self.events.iter().find_map(&wanted) {
                 return found;
             }
-            assert!(Instant::now() < deadline, "no {what} among {:#?}", self.events);
+            assert!(Instant::now() < deadline, "no {what} among {:#?}; {}", self.events, self.skipped_runs());
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -69,6 +83,12 @@ impl KernelScene {
             KernelEvent::Exec(exec) if wanted(exec) => Some(exec.clone()),
             _ => None,
         })
+    }
+
+    /// How often the kernel skipped each program.
+    pub(crate) fn skipped_runs(&self) -> String {
+        let skipped: Vec<_> = self.tracer.program_stats().into_iter().map(|stats| (stats.name, stats.missed)).collect();
+        format!("skipped runs: {skipped:?}")
     }
 
     /// All forks so far.
@@ -109,7 +129,7 @@ impl TestAgent {
     }
 
     pub(crate) fn of(command: &mut Command) -> Self {
-        let child = command.spawn().expect("spawn");
+        let child = spawn(command).expect("spawn");
         let process = identity(child.id());
         Self { child, process }
     }
