@@ -16,8 +16,26 @@ use serde_json::{Value, json};
 
 use fake_daemon::{FakeDaemon, ctl, http, parts, run};
 
+/// The exit code, standard output and standard error.
+type Outcome = (i32, String, String);
+
+/// What a run says when the daemon's answer was late: the hook waits 200 ms for it, `statusline` 100 ms.
+const LATE: [&str; 3] = ["the gate was not asked", "watchdog: off", "watchdog: no response"];
+
+/// The first run with an answer of the daemon, or the last run after 30 s.
+fn answered(mut run: impl FnMut() -> Outcome) -> Outcome {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let outcome = run();
+        let is_late = LATE.iter().any(|text| outcome.1.contains(text) || outcome.2.contains(text));
+        if !is_late || Instant::now() > end {
+            return outcome;
+        }
+    }
+}
+
 /// Runs the hook with this event.
-fn hook(socket: &Path, agent: &str, event: &str) -> (i32, String, String) {
+fn hook(socket: &Path, agent: &str, event: &str) -> Outcome {
     let mut command = ctl(socket, &["hook", agent]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The hook may exit before it has read everything.
@@ -30,15 +48,28 @@ fn gate(allowed: bool) -> (FakeDaemon, Receiver<Value>) {
     let (sender, calls) = channel();
     let server = FakeDaemon::start(move |request, stream| {
         let body = request.strip_prefix("POST /v1/subagent HTTP/1.1 ").unwrap();
-        sender.send(serde_json::from_str(body).unwrap()).unwrap();
+        // The client may have given up.
+        let _ = sender.send(serde_json::from_str(body).unwrap());
         let answer = json!({
             "allowed": allowed, "reason": if allowed { Value::Null } else { json!("quota") },
             "detail": "3 of 3 subagents running, 1.2 GiB free", "running": 3, "max_subagents": 3,
             "retry_after_seconds": if allowed { Value::Null } else { json!(39.5) }, "session": 1,
         });
-        stream.write_all(http("200 OK", &answer.to_string()).as_bytes()).unwrap();
+        let _ = stream.write_all(http("200 OK", &answer.to_string()).as_bytes());
     });
     (server, calls)
+}
+
+/// Runs the hook with a gate of its own that answers in time, and returns the calls that this gate received.
+fn hook_with_gate(allowed: bool, agent: &str, event: &str) -> (Outcome, Vec<Value>) {
+    let mut calls = Vec::new();
+    let outcome = answered(|| {
+        let (server, received) = gate(allowed);
+        let outcome = hook(&server.socket(), agent, event);
+        calls = received.try_iter().collect();
+        outcome
+    });
+    (outcome, calls)
 }
 
 const STARTS: &str = r#"{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Agent","tool_use_id":"toolu_1",
@@ -46,17 +77,16 @@ const STARTS: &str = r#"{"session_id":"s","hook_event_name":"PreToolUse","tool_n
 
 #[test]
 fn refused_subagent_is_denied() {
-    let (server, received) = gate(false);
-    let (code, out, err) = hook(&server.socket(), "claude-code", STARTS);
+    let ((code, out, err), calls) = hook_with_gate(false, "claude-code", STARTS);
     assert_eq!((code, err.as_str()), (0, ""));
     let expected = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "deny",
         "permissionDecisionReason": "3 of 3 subagents running, 1.2 GiB free, try again in 40 s",
     }});
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
-    assert_eq!(received.recv().unwrap(), json!({"event": "start", "call": "toolu_1"}));
+    assert_eq!(calls, [json!({"event": "start", "call": "toolu_1"})]);
 
-    let (code, out, err) = hook(&server.socket(), "gemini-cli", r#"{"hook_event_name":"BeforeTool"}"#);
+    let ((code, out, err), _) = hook_with_gate(false, "gemini-cli", r#"{"hook_event_name":"BeforeTool"}"#);
     assert_eq!((code, err.as_str()), (0, ""));
     let expected = json!({"decision": "deny", "reason": "3 of 3 subagents running, 1.2 GiB free, try again in 40 s"});
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
@@ -64,13 +94,11 @@ fn refused_subagent_is_denied() {
 
 #[test]
 fn allowed_subagent_has_no_output() {
-    let (server, _calls) = gate(true);
-    assert_eq!(hook(&server.socket(), "claude-code", STARTS), (0, String::new(), String::new()));
+    assert_eq!(hook_with_gate(true, "claude-code", STARTS).0, (0, String::new(), String::new()));
 }
 
 #[test]
 fn ends_are_reported() {
-    let (server, received) = gate(true);
     for (event, calls) in [
         (
             r#"{"hook_event_name":"PostToolUse","tool_name":"Task","tool_use_id":"t"}"#,
@@ -90,21 +118,20 @@ fn ends_are_reported() {
         (r#"{"hook_event_name":"SessionEnd","reason":"other"}"#, vec![json!({"event":"session_end","call":null})]),
         (r#"{"hook_event_name":"PreToolUse","tool_name":"Bash"}"#, vec![]),
     ] {
-        assert_eq!(hook(&server.socket(), "claude-code", event), (0, String::new(), String::new()), "{event}");
-        assert_eq!(received.try_iter().collect::<Vec<_>>(), calls, "{event}");
+        let nothing = (0, String::new(), String::new());
+        assert_eq!(hook_with_gate(true, "claude-code", event), (nothing, calls), "{event}");
     }
 }
 
 #[test]
 fn large_answer_is_reported() {
-    let (server, received) = gate(true);
     let event = json!({
         "hook_event_name": "PostToolUse", "tool_name": "Agent",
         "tool_response": {"status": "completed", "content": "x".repeat(5 << 20)}, "tool_use_id": "t",
     });
     let nothing = (0, String::new(), String::new());
-    assert_eq!(hook(&server.socket(), "claude-code", &event.to_string()), nothing);
-    assert_eq!(received.try_iter().collect::<Vec<_>>(), [json!({"event": "stop", "call": "t"})]);
+    let calls = vec![json!({"event": "stop", "call": "t"})];
+    assert_eq!(hook_with_gate(true, "claude-code", &event.to_string()), (nothing, calls));
 }
 
 #[test]
@@ -113,9 +140,13 @@ fn unreachable_daemon_does_not_stop_agent() {
     let silent = directory.path().join("control.sock");
     let _listener = UnixListener::bind(&silent).unwrap();
     for socket in [silent.as_path(), Path::new("/nowhere")] {
-        let began = Instant::now();
-        let (code, out, err) = hook(socket, "claude-code", STARTS);
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        let runs = [(); 3].map(|()| {
+            let began = Instant::now();
+            (hook(socket, "claude-code", STARTS), began.elapsed())
+        });
+        // A busy machine delays a run. Other commands wait 10 s for a silent daemon.
+        assert!(runs.iter().any(|(_, took)| *took < Duration::from_secs(5)), "{runs:?}");
+        let [((code, out, err), _), ..] = runs;
         assert_eq!((code, err.lines().count()), (0, 1), "{err}");
         assert!(err.contains("the gate was not asked") && err.contains("the agent continues"), "{err}");
         let output: Value = serde_json::from_str(&out).unwrap();
@@ -158,7 +189,7 @@ fn statusline_is_one_line() {
     "host":{"memory_total_bytes":17179869184,"memory_available_bytes":8589934592,"swap_total_bytes":0,"swap_free_bytes":0,
     "shmem_bytes":0,"pressure_some_avg10":0.5,"pressure_full_avg10":0.0},"breaker_open":true,"lost_events":0,"reconciles":0}"#;
     let server = FakeDaemon::raw(http("200 OK", STATUS));
-    let (code, out, err) = run(&server.socket(), &["statusline"]);
+    let (code, out, err) = answered(|| run(&server.socket(), &["statusline"]));
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(out, "1 agent 1.0 MiB | 8.0 GiB free | 2 findings | breaker open\n");
     let (code, out, err) = run(Path::new("/nowhere"), &["statusline"]);
@@ -173,7 +204,7 @@ fn statusline_is_one_line() {
 #[case::broken("500 Internal Server Error", "watchdog: error\n")]
 fn statusline_is_off_without_daemon_only(#[case] status: &'static str, #[case] line: &str) {
     let server = FakeDaemon::raw(http(status, r#"{"error":"why"}"#));
-    let (code, out, err) = run(&server.socket(), &["statusline"]);
+    let (code, out, err) = answered(|| run(&server.socket(), &["statusline"]));
     assert_eq!((code, out.as_str(), err.as_str()), (0, line, ""));
 }
 

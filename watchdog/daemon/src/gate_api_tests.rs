@@ -1,5 +1,4 @@
 use std::process::Command;
-use std::time::Instant;
 
 use super::fixture::GateFixture;
 use super::*;
@@ -91,9 +90,7 @@ async fn disconnect_cancels_waiting_launch() {
     // Nothing is in transit on the connection when it ends.
     fixture.no_more_requests().await;
     drop(client);
-    let began = Instant::now();
     assert_eq!(fixture.next_departure().await, launch.process);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ impl GateFixture {
     }
 
     pub(super) async fn next(&mut self) -> EngineRequest {
-        tokio::time::timeout(Duration::from_secs(10), self.inbox.recv()).await.expect("a request").unwrap()
+        tokio::time::timeout(Duration::from_secs(20), self.inbox.recv()).await.expect("a request").unwrap()
     }
 
     /// Adds a launch to the queue.

@@ -17,8 +17,8 @@ use super::*;
 use watchdog_api::{ActionKind, ActionTarget, DecidedBy, FindingKind, ProcessKind};
 use watchdog_host::passwd::{self, PASSWD};
 
-/// Less than the timeout of a receiver.
-const SOON: Duration = Duration::from_secs(8);
+/// The time that a busy machine may take for something immediate.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn receipt(state: ActionState) -> Receipt {
     let target = ActionTarget {
@@ -87,7 +87,7 @@ fn whose() -> u32 {
 }
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;
@@ -161,11 +161,11 @@ fn running_actions_are_not_notified() {
 fn command_runs_once_a_second() {
     let dir = open_dir();
     let notifier = start(to_command(script(dir.path(), "date +%s%N >> $1/times\n"))).unwrap();
-    (0..3).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
-    let times: Vec<u64> = lines(&dir.path().join("times"), 3).iter().map(|time| time.parse().unwrap()).collect();
-    let between = Duration::from_nanos(times[2] - times[0]);
-    // A late start makes the next seem early.
-    assert!(between >= Duration::from_millis(1_500), "three in {between:?}");
+    (0..5).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
+    let times: Vec<u64> = lines(&dir.path().join("times"), 5).iter().map(|time| time.parse().unwrap()).collect();
+    let between = Duration::from_nanos(times[4] - times[0]);
+    // The first may write its time a second or more after its start, so that the second seems early.
+    assert!(between >= Duration::from_secs(3), "five in {between:?}");
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn hung_command_killed_with_children() {
     let dir = open_dir();
     let command = script(dir.path(), "sleep 1000 &\necho $! > $1/pid\nwait\n");
     let began = Instant::now();
-    let result = block_on(run(&command, "nobody", b"{}", Duration::from_millis(500)));
+    let result = block_on(run(&command, "nobody", b"{}", Duration::from_secs(5)));
     assert!(matches!(result, Err(CommandError::Hung)), "{result:?}");
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < PATIENCE);
     let pid = lines(&dir.path().join("pid"), 1).remove(0);
     until("the end of what it started", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -201,7 +201,7 @@ fn hung_command_killed_with_children() {
 #[test]
 fn command_failure_is_reported() {
     let large = vec![b' '; 1 << 20];
-    let run = |program: &str| block_on(run(&[program.to_owned()], "nobody", &large, SOON));
+    let run = |program: &str| block_on(run(&[program.to_owned()], "nobody", &large, PATIENCE));
     assert!(run("/bin/true").is_ok());
     let failure = run("/bin/false").unwrap_err().to_string();
     assert_eq!(failure, "it failed: exit status: 1");
@@ -235,7 +235,7 @@ fn unprivileged_daemon_runs_nothing() {
         sets.effective -= CapabilitySet::SETUID | CapabilitySet::SETGID;
         sets.permitted -= CapabilitySet::SETUID | CapabilitySet::SETGID;
         set_capabilities(None, sets).unwrap();
-        block_on(run(&command, "nobody", b"{}", SOON)).unwrap_err()
+        block_on(run(&command, "nobody", b"{}", PATIENCE)).unwrap_err()
     });
     let failure = failure.join().unwrap();
     assert!(matches!(failure, CommandError::MayNotBecome { .. }), "{failure}");
@@ -248,7 +248,8 @@ fn hung_receiver_delays_no_sender() {
     let notifier = start(to_command(vec!["/bin/sleep".to_owned(), "3".to_owned()])).unwrap();
     let began = Instant::now();
     (0..2 * QUEUE).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // The receiver takes five minutes for those that the queue has no room for.
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -268,6 +269,11 @@ fn full_queue_drops_and_counts() {
 
 /// A server that stores its requests, and returns these answers, the last one repeatedly.
 fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<String>>>) {
+    paused_server(answers, Arc::default())
+}
+
+/// The same, but it answers only while nobody holds `pause`.
+fn paused_server(answers: &'static [&'static str], pause: Arc<Mutex<()>>) -> (String, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::<Mutex<Vec<String>>>::default();
     let (requests, socket) = (Arc::clone(&seen), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let address = socket.local_addr().unwrap();
@@ -282,6 +288,7 @@ fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<String>>>)
                     assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "there are more requests");
                 }
                 requests.lock().unwrap().push(String::from_utf8(request).unwrap());
+                drop(pause.lock().unwrap());
                 let answer = answers.get(number).or(answers.last()).unwrap();
                 stream.write_all(format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").as_bytes()).await.unwrap();
             }
@@ -327,14 +334,17 @@ fn webhook_sends_alertmanager_alerts() {
 
 #[test]
 fn waiting_alerts_are_sent_together() {
-    let (url, seen) = server(&["202 Accepted"]);
+    let pause = Arc::<Mutex<()>>::default();
+    let paused = pause.lock().unwrap();
+    let (url, seen) = paused_server(&["202 Accepted"], Arc::clone(&pause));
     let notifier = start(to_webhook(url)).unwrap();
+    let began = Instant::now();
     notifier.held_back("2026-01-01T00:00:00Z".to_owned(), "too many");
     until("the first post", || seen.lock().unwrap().first().cloned());
-    let began = Instant::now();
     (0..3).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
+    drop(paused);
     let second = until("the second post", || seen.lock().unwrap().get(1).cloned());
-    assert!(began.elapsed() > Duration::from_millis(500));
+    assert!(began.elapsed() >= MIN_INTERVAL);
     let alerts: Vec<Value> = serde_json::from_str(second.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(alerts.len(), 3);
     let first: Vec<Value> = serde_json::from_str(seen.lock().unwrap()[0].split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -380,5 +390,6 @@ fn dead_webhook_delays_no_command() {
     let began = Instant::now();
     (0..2).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
     lines(&dir.path().join("stdin"), 2);
-    assert!(began.elapsed() < SOON);
+    // The webhook is tried three times, for 10 s each.
+    assert!(began.elapsed() < Duration::from_secs(25));
 }

@@ -328,7 +328,7 @@ fn answers_match_the_document() {
         contains(&asked("get", &format!("/v1/explain?pid={}", CHILD.pid), "").await, "receipts");
         asked("get", "/v1/openapi.json", "").await;
         let mut history = String::new();
-        for _ in 0..100 {
+        for _ in 0..600 {
             history = server.ask("get", "/v1/history", "").await.body;
             if ["session_started", "\"death\"", "\"finding\"", "\"host\""].iter().all(|kind| history.contains(kind)) {
                 break;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::fake_daemon::{FakeDaemon, ctl, run, stream_of};
-use super::{END, grant, granting, refusal, send, spawn, terminal};
+use super::{END, grant, granting, read_until, refusal, send, spawn, terminal};
 
 /// A command that fails this many times before it succeeds.
 fn failing(directory: &Path, times: u32) -> String {
@@ -106,16 +106,9 @@ fn terminal_signal_is_not_forwarded() {
     drop(command);
     let mut keyboard = master.try_clone().unwrap();
     let mut shown = String::new();
-    let mut read_until = |shown: &mut String, mark: &str| {
-        let mut buffer = [0; 256];
-        while !shown.contains(mark) {
-            let read = master.read(&mut buffer).unwrap();
-            shown.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
-        }
-    };
-    read_until(&mut shown, "ready");
+    read_until(&mut master, &mut shown, |shown| shown.contains("ready"));
     keyboard.write_all(b"\x03").unwrap();
-    read_until(&mut shown, "[interrupted]");
+    read_until(&mut master, &mut shown, |shown| shown.contains("[interrupted]"));
     std::thread::sleep(Duration::from_millis(300));
     send(&child, libc::SIGTERM);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));

@@ -1,6 +1,6 @@
 //! A daemon that is busy, full or silent: how long a launch tolerates it, and the result.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +27,15 @@ fn silent() -> (TempDir, PathBuf, UnixListener) {
     (directory, socket, listener)
 }
 
+/// Whether one of three runs takes less than 8 s: a busy machine delays a run.
+fn is_quick(run: impl Fn()) -> bool {
+    (0..3).any(|_| {
+        let began = Instant::now();
+        run();
+        began.elapsed() < Duration::from_secs(8)
+    })
+}
+
 #[rstest]
 #[case(&[])]
 #[case(&["--no-wait"])]
@@ -43,7 +52,8 @@ fn full_daemon_refuses(#[case] options: &[&str]) {
     let (code, _, err) = run(&server.socket(), &[&["launch"], options, &["--", "true"]].concat());
     assert_eq!(code, 75);
     assert!(err.starts_with("watchdogctl: refused: too many connections to the daemon are open\n"), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    // A retried launch takes 30 minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -96,26 +106,26 @@ fn busy_daemon_refuses_no_wait() {
 #[test]
 fn silent_daemon_is_tolerated_until_timeout() {
     let (_directory, socket, _listener) = silent();
-    let began = Instant::now();
-    let (code, out, err) = run(&socket, &["launch", "--json", "--timeout", "1s", "--", "true"]);
-    let took = began.elapsed();
-    assert_eq!((code, out.as_str()), (75, ""), "{err}");
-    assert!((Duration::from_secs(1)..Duration::from_secs(8)).contains(&took), "{took:?}");
-    let refused: Value = serde_json::from_str(&err).unwrap();
-    assert_eq!((&refused["granted"], &refused["reason"]), (&json!(false), &json!("timeout")));
-
-    let began = Instant::now();
-    let (code, out, err) = run(&socket, &["launch", "--fail-open", "--timeout", "1s", "--", "echo", "started"]);
-    assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert!(is_quick(|| {
+        let began = Instant::now();
+        let (code, out, err) = run(&socket, &["launch", "--json", "--timeout", "1s", "--", "true"]);
+        assert_eq!((code, out.as_str()), (75, ""), "{err}");
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+        let refused: Value = serde_json::from_str(&err).unwrap();
+        assert_eq!((&refused["granted"], &refused["reason"]), (&json!(false), &json!("timeout")));
+    }));
+    assert!(is_quick(|| {
+        let (code, out, err) = run(&socket, &["launch", "--fail-open", "--timeout", "1s", "--", "echo", "started"]);
+        assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
+    }));
 }
 
 #[test]
 fn launch_outlasts_hung_daemon() {
     let asked = AtomicU32::new(0);
     let server = FakeDaemon::start(move |_, stream| match asked.fetch_add(1, Ordering::Relaxed) {
-        // Longer than the client waits for a response.
-        0 => std::thread::sleep(Duration::from_millis(10_500)),
+        // Until the client gives up.
+        0 => assert_eq!(stream.read(&mut [0]).unwrap(), 0),
         _ => stream.write_all(grant().as_bytes()).unwrap(),
     });
     let (code, out, err) = run(&server.socket(), &["launch", "--", "echo", "started"]);
@@ -125,13 +135,13 @@ fn launch_outlasts_hung_daemon() {
 
 #[test]
 fn no_wait_fail_open_starts() {
-    let began = Instant::now();
     let nowhere = Path::new("/nowhere/control.sock");
-    let (code, out, err) = run(nowhere, &["launch", "--fail-open", "--no-wait", "--", "echo", "started"]);
-    assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
-    assert!(err.contains("without the gate (--fail-open)"), "{err}");
-    // What a program reads is one document, or nothing.
-    let (code, out, err) = run(nowhere, &["launch", "--json", "--fail-open", "--no-wait", "--", "echo", "started"]);
-    assert_eq!((code, out.as_str(), err.as_str()), (0, "started\n", ""));
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert!(is_quick(|| {
+        let (code, out, err) = run(nowhere, &["launch", "--fail-open", "--no-wait", "--", "echo", "started"]);
+        assert_eq!((code, out.as_str()), (0, "started\n"), "{err}");
+        assert!(err.contains("without the gate (--fail-open)"), "{err}");
+        // What a program reads is one document, or nothing.
+        let (code, out, err) = run(nowhere, &["launch", "--json", "--fail-open", "--no-wait", "--", "echo", "started"]);
+        assert_eq!((code, out.as_str(), err.as_str()), (0, "started\n", ""));
+    }));
 }
