@@ -123,17 +123,21 @@ local function reserve()
   if left < memory or tickets >= MOST_TICKETS then
     return {'memory', fence, math.max(0, left)}
   end
-  local full = full_pool(pools, {})
-  if not full then
-    local _, names = serve_waiting(nil, now, function()
+  -- A reservation that is repeated after a lost answer has its slots.
+  local earlier = s.t[id]
+  if not (earlier and earlier.e > now) then
+    local full = full_pool(pools, {})
+    if not full then
+      local _, names = serve_waiting(nil, now, function()
+        full = full_pool(pools, {})
+        return full
+      end)
       full = full_pool(pools, {})
-      return full
-    end)
-    full = full_pool(pools, {})
-    publish(names)
-  end
-  if full then
-    return {'full', fence, full, known_limits[full], total(full)}
+      publish(names)
+    end
+    if full then
+      return {'full', fence, full, known_limits[full], total(full)}
+    end
   end
   s.t[id] = {e = now + lifetime, m = memory, q = pools}
   fence = call('HINCRBY', META, 'fence', 1)

@@ -24,7 +24,7 @@ fn redeem(target: &mut FleetGuest, ticket: &str) -> FleetAnswer {
     let mut ask = target.request(Duration::ZERO, 0, &[("all", 1)]);
     ask.number.0 = 1 + target.row.settled.0;
     ask.ticket = Some(name(ticket));
-    target.store.ask(&ask)
+    target.send(&ask)
 }
 
 #[test]
@@ -75,6 +75,16 @@ fn reserved_memory_is_not_promised_twice() {
     assert_eq!(reserve("t-2", 2 * GIB), PlacementAnswer::NoMemory { available: Bytes(GIB) });
     assert_eq!(reserve("t-1", 2 * GIB), PlacementAnswer::Reserved, "repeated after a lost answer");
     assert_eq!(reserve("t-3", GIB), PlacementAnswer::Reserved);
+}
+
+#[test]
+fn repeated_reservation_keeps_last_slot() {
+    let Some(server) = server() else { return };
+    let (mut asking, _target) = pair(&server);
+    let mut reserve = |id: &str| asking.store.reserve(&placement("target", id, Duration::from_secs(30)));
+    assert_eq!(reserve("t-1"), Ok(PlacementAnswer::Reserved));
+    assert_eq!(reserve("t-1"), Ok(PlacementAnswer::Reserved), "repeated after a lost answer");
+    assert_eq!(reserve("t-2"), Ok(PlacementAnswer::Full { pool: pool("all"), limit: 1, held: 1 }));
 }
 
 #[test]
