@@ -13,30 +13,31 @@ use watchdog_tests::{Daemon, RedisServer, Stage, limit, poll};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Two hosts that see each other; host b has a label.
+/// Two hosts that see each other, after the first pause of their store; host b has a label.
 fn two_hosts(stage: &Stage, store: &RedisServer, limits: &str) -> [Daemon; 2] {
     let url = store.url();
     let daemons = [("a", ""), ("b", "labels = [\"remote\"]")].map(|(host, more)| {
         let config = format!(
             "[gate]\nexpected_memory = \"8MiB\"\nreserve = \"64MiB\"\n\
-             [fleet]\nstore = \"{url}\"\nhost = \"{host}\"\nttl = \"3s\"\n{more}\n{limits}\n"
+             [fleet]\nstore = \"{url}\"\nhost = \"{host}\"\nttl = \"15s\"\n{more}\n{limits}\n"
         );
         Daemon::configured(stage, &config)
     });
     for daemon in &daemons {
-        let both = poll(limit(Duration::from_secs(15)), || {
+        let both = poll(limit(Duration::from_secs(30)), || {
             let fleet: Fleet = serde_json::from_value(daemon.get("/v1/fleet")).unwrap();
             let up = fleet.hosts.iter().filter(|host| host.state == HostState::Up && host.memory_free_bytes > 0);
             (fleet.store == StoreState::Up && up.count() == 2).then_some(())
         });
         assert!(both.is_some(), "{:#?}\n{}", daemon.get("/v1/fleet"), daemon.log());
     }
+    store.command(&["HSET", "{agent-watchdog}:meta", "pause", "0"]);
     daemons
 }
 
-/// Waits for the pause after the first start of a store.
+/// Waits for a place: a stall of the machine can pause the store.
 fn placed(daemon: &Daemon, options: &[&str]) -> HostChoice {
-    let found = poll(limit(Duration::from_secs(15)), || {
+    let found = poll(limit(Duration::from_secs(30)), || {
         let output = daemon.ctl(&[&["fleet", "place"], options].concat());
         serde_json::from_str(&output.stdout).ok().filter(|choice: &HostChoice| choice.placed)
     });

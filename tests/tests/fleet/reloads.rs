@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use watchdog_api::StoreState;
 use watchdog_tests::{Daemon, RedisServer, Stage};
 
-use crate::hosts::{await_fleet, config, launch, running, waits_for};
+use crate::hosts::{TTL, await_fleet, config, launch, running, waits_for};
 
 fn reload(daemon: &Daemon, stage: &Stage, config: &str) {
     daemon.configure(stage, config);
@@ -19,11 +19,11 @@ fn reload(daemon: &Daemon, stage: &Stage, config: &str) {
 fn reload_frees_waiting_launches() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let mut daemon = Daemon::configured(&stage, &config(&store, "a", "max_sessions = 1"));
+    let mut daemon = Daemon::configured(&stage, &config(&store, TTL, "a", "max_sessions = 1"));
     running(&mut stage, &daemon, "one");
     launch(&mut stage, &daemon, &[], "report two hold");
     waits_for(&daemon);
-    reload(&daemon, &stage, &config(&store, "a", "max_sessions = 2"));
+    reload(&daemon, &stage, &config(&store, TTL, "a", "max_sessions = 2"));
     stage.reported("two");
     launch(&mut stage, &daemon, &[], "report three hold");
     waits_for(&daemon);
@@ -36,7 +36,7 @@ fn reload_frees_waiting_launches() {
     daemon.restart();
     assert_eq!(daemon.status().fleet, None);
     // The table is added: the launch does not wait for a fleet that has no threads yet.
-    reload(&daemon, &stage, &config(&store, "a", "max_sessions = 1"));
+    reload(&daemon, &stage, &config(&store, TTL, "a", "max_sessions = 1"));
     running(&mut stage, &daemon, "four");
     daemon.end(Signal::TERM);
     daemon.restart();

@@ -8,13 +8,13 @@ use serde_json::Value;
 use watchdog_api::{HostState, StoreState};
 use watchdog_tests::{Daemon, DaemonOptions, ProcessKey, RedisServer, Stage, is_alive, limit, poll, seconds};
 
-use crate::hosts::{TTL, await_fleet, config, held, launch, running, two_hosts, waits_for};
+use crate::hosts::{LONG, TTL, await_fleet, config, held, launch, lose, running, two_hosts, waits_for, waits_saying};
 
 #[test]
 fn limit_holds_over_both_hosts() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [a, b] = two_hosts(&stage, &store, "max_sessions = 3");
+    let [a, b] = two_hosts(&stage, &store, LONG, "max_sessions = 3");
     let script = "report began await go sleep 0.2 report ended exit";
     let launched: Vec<ProcessKey> =
         (0..12).map(|nth| launch(&mut stage, if nth % 2 == 0 { &a } else { &b }, &[], script)).collect();
@@ -24,9 +24,10 @@ fn limit_holds_over_both_hosts() {
     assert!(waiting.is_some(), "{:#?}\n{:#?}\n{}", a.queue(), b.queue(), a.log());
     let leases = a.queue().leases.len() + b.queue().leases.len();
     assert_eq!((leases, held(&a, "all")), (3, 3));
-    let detail = waits_for(&a);
-    assert!(detail.starts_with("waits for a fleet slot: 3 of 3 in use ("), "{detail}");
-    assert!(detail.contains("a ") || detail.contains("b "), "{detail}");
+    waits_saying(&a, |detail| {
+        let holders = detail.strip_prefix("waits for a fleet slot: 3 of 3 in use (");
+        holders.is_some_and(|holders| holders.contains("a ") || holders.contains("b "))
+    });
     // Of all that the log of grants and exits says, no more than three ran at once: each begins after an earlier one ended.
     stage.mark("go");
     let ended = poll(limit(Duration::from_secs(60)), || stage.reports().remove("ended").filter(|all| all.len() == 12));
@@ -71,15 +72,14 @@ fn most_at_once(daemons: &[&Daemon]) -> (i64, Vec<(Timestamp, i64, u32)>) {
 fn freed_slot_wakes_other_host() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [a, b] = two_hosts(&stage, &store, "max_sessions = 1");
+    let [a, b] = two_hosts(&stage, &store, LONG, "max_sessions = 1");
     let mut times = Vec::new();
     let mut holder = running(&mut stage, &a, "first");
     for round in 0..5 {
-        let (from, to) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let name = format!("next{round}");
+        let (host, to) = if round % 2 == 0 { ("a", &b) } else { ("b", &a) };
         launch(&mut stage, to, &[], &format!("report {name} hold"));
-        let host = if round % 2 == 0 { "a" } else { "b" };
-        assert_eq!(waits_for(to), format!("waits for a fleet slot: 1 of 1 in use ({host} 1)"), "{}", from.log());
+        waits_saying(to, |detail| detail == format!("waits for a fleet slot: 1 of 1 in use ({host} 1)"));
         let freed = Instant::now();
         stage.kill(holder);
         holder = stage.reported(&name);
@@ -87,14 +87,15 @@ fn freed_slot_wakes_other_host() {
     }
     times.sort();
     eprintln!("from the kill of the holder to the report of the next agent: {times:?}");
-    assert!(times[2] <= limit(Duration::from_secs(1)), "{times:?}");
+    // Without a notification, a host asks again after 4 s at the earliest.
+    assert!(times[2] <= limit(Duration::from_secs(3)), "{times:?}");
 }
 
 #[test]
 fn killed_daemon_keeps_its_slots() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [mut a, b] = two_hosts(&stage, &store, "max_sessions = 2");
+    let [mut a, b] = two_hosts(&stage, &store, LONG, "max_sessions = 2");
     let agents = [running(&mut stage, &a, "one"), running(&mut stage, &a, "two")];
     await_fleet(&b, "both places are held", |fleet| fleet.pools.iter().any(|pool| pool.held == 2));
     a.end(Signal::KILL);
@@ -117,7 +118,7 @@ fn killed_daemon_keeps_its_slots() {
 fn silent_host_is_unreachable_and_frees() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [mut a, b] = two_hosts(&stage, &store, "max_sessions = 1");
+    let [mut a, b] = two_hosts(&stage, &store, TTL, "max_sessions = 1");
     let agent = running(&mut stage, &a, "one");
     await_fleet(&b, "the place is held", |fleet| fleet.pools.iter().any(|pool| pool.held == 1));
     a.end(Signal::KILL);
@@ -139,7 +140,7 @@ fn silent_host_is_unreachable_and_frees() {
 fn restarted_store_pauses_then_grants() {
     let Some(mut store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [a, b] = two_hosts(&stage, &store, "max_sessions = 2");
+    let [a, b] = two_hosts(&stage, &store, TTL, "max_sessions = 2");
     let agent = running(&mut stage, &a, "one");
     store.kill();
     for daemon in [&a, &b] {
@@ -156,7 +157,8 @@ fn restarted_store_pauses_then_grants() {
     running(&mut stage, &b, "two");
     launch(&mut stage, &b, &[], "report three hold");
     waits_for(&b);
-    assert_eq!((held(&b, "all"), is_alive(agent)), (2, true));
+    await_fleet(&b, "both places are held", |fleet| fleet.pools.iter().any(|pool| pool.held == 2));
+    assert!(is_alive(agent));
     assert!(a.metrics().contains("agent_watchdog_fleet_store_up 1"));
 }
 
@@ -168,31 +170,26 @@ fn capability<'a>(doctor: &'a Value, name: &str) -> Option<&'a Value> {
 fn lost_store_shares_denies_or_allows() {
     let Some(mut store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [share, other] = two_hosts(&stage, &store, "max_sessions = 4\nwhen_lost = \"share\"");
-    let denying = Daemon::configured(&stage, &config(&store, "c", "max_sessions = 4\nwhen_lost = \"deny\""));
-    let allowing = Daemon::configured(&stage, &config(&store, "d", "max_sessions = 4\nwhen_lost = \"allow\""));
+    let [share, other] = two_hosts(&stage, &store, TTL, "max_sessions = 4\nwhen_lost = \"share\"");
+    let denying = Daemon::configured(&stage, &config(&store, TTL, "c", "max_sessions = 4\nwhen_lost = \"deny\""));
+    let allowing = Daemon::configured(&stage, &config(&store, TTL, "d", "max_sessions = 4\nwhen_lost = \"allow\""));
     await_fleet(&share, "four hosts", |fleet| {
         fleet.hosts.iter().filter(|host| host.state == HostState::Up).count() == 4
     });
     // Each host learns the number of hosts with its own renewal, and its share after one TTL.
     for daemon in [&share, &other, &denying, &allowing] {
-        let four = poll(limit(Duration::from_secs(10)), || {
+        let four = poll(limit(Duration::from_secs(20)), || {
             (daemon.status().fleet.is_some_and(|fleet| fleet.hosts == 4)).then_some(())
         });
         assert!(four.is_some(), "{:?}", daemon.status());
     }
     let agent = running(&mut stage, &share, "before");
-    std::thread::sleep(TTL + TTL / 2);
-    store.kill();
-    for daemon in [&share, &denying, &allowing] {
-        await_fleet(daemon, "the store is lost", |fleet| fleet.store == StoreState::Lost);
-    }
+    lose(&mut store, &[&share, &denying, &allowing], 4);
     // One place of four for each of four hosts, and this host holds it.
     launch(&mut stage, &share, &[], "report beyond hold");
-    let detail = waits_for(&share);
-    assert!(detail.contains("this host's share is 1 (4 for 4 hosts)"), "{detail}");
+    waits_saying(&share, |detail| detail.contains("this host's share is 1 (4 for 4 hosts)"));
     launch(&mut stage, &denying, &[], "report denied hold");
-    assert!(waits_for(&denying).contains("is unreachable, and [fleet] when_lost is \"deny\""));
+    waits_saying(&denying, |detail| detail.contains("is unreachable, and [fleet] when_lost is \"deny\""));
     for number in 0..6 {
         running(&mut stage, &allowing, &format!("allowed{number}"));
     }
@@ -216,18 +213,17 @@ fn users_and_profiles_have_pools() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
     let more = "max_sessions = 9\nmax_sessions_per_user = 2\nlabels = [\"gpu\"]\nmax_sessions_per_label = { gpu = 3 }";
-    let [a, b] = two_hosts(&stage, &store, more);
+    let [a, b] = two_hosts(&stage, &store, LONG, more);
     running(&mut stage, &a, "one");
     running(&mut stage, &b, "two");
     launch(&mut stage, &b, &[], "report three hold");
-    let detail = waits_for(&b);
-    assert!(detail.starts_with("waits for a fleet slot: 2 of 2 of this user in use ("), "{detail}");
+    waits_saying(&b, |detail| detail.starts_with("waits for a fleet slot: 2 of 2 of this user in use ("));
     // A grant takes its place in the limited pools. The other pools follow when the host states itself.
     await_fleet(&b, "both sessions in the pool of their profile", |fleet| {
         fleet.pools.iter().any(|pool| pool.name == "profile:test" && pool.held == 2)
     });
-    let document = b.ctl(&["fleet"]).json();
-    assert_eq!(document["store"], "up");
+    let document = poll(seconds(15.0), || Some(b.ctl(&["fleet"]).json()).filter(|fleet| fleet["store"] == "up"));
+    let document = document.unwrap_or_else(|| panic!("{:?}", b.ctl(&["fleet"])));
     for host in document["hosts"].as_array().unwrap() {
         for member in ["agents", "waiting", "memory_available_bytes", "last_seen_seconds"] {
             assert!(host[member].is_number(), "{member} in {host}");
@@ -246,7 +242,7 @@ fn users_and_profiles_have_pools() {
 fn recording_replays_without_store() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let text = config(&store, "a", "max_sessions = 1");
+    let text = config(&store, TTL, "a", "max_sessions = 1");
     let mut daemon = Daemon::with(&stage, &DaemonOptions { config: &text, record: true, ..DaemonOptions::default() });
     await_fleet(&daemon, "the host", |fleet| fleet.hosts.iter().any(|host| host.state == HostState::Up));
     let first = running(&mut stage, &daemon, "first");
@@ -262,7 +258,9 @@ fn recording_replays_without_store() {
     drop(store);
     let file = daemon.recording().display().to_string();
     let replays = [(); 2].map(|()| daemon.ctl(&["replay", &file]));
-    assert_eq!((replays[0].code, replays[0].stderr.as_str()), (0, ""));
+    // A daemon does not wait long for its recorder.
+    let is_complete = replays[0].stderr.lines().all(|line| line.contains(" has no end marker: "));
+    assert!(replays[0].code == 0 && is_complete, "{:?}", replays[0]);
     assert_eq!(replays[0].stdout, replays[1].stdout, "the same bytes each time");
     let orphans =
         replays[0].json()["findings"].as_array().unwrap().iter().filter(|one| one["kind"] == "orphan").count();

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use watchdog_api::StoreState;
-use watchdog_tests::{Daemon, ProcessKey, RedisLink, RedisServer, Stage, is_alive, limit};
+use watchdog_tests::{Daemon, ProcessKey, RedisLink, RedisServer, Stage, is_alive};
 
-use crate::hosts::{TTL, await_fleet, launch, running, two_hosts, waits_for};
+use crate::hosts::{LONG, TTL, await_fleet, launch, lose, running, two_hosts, waits_for, waits_saying};
 
 const LIMIT: usize = 3;
 
@@ -21,7 +21,7 @@ struct FullFleet {
 impl FullFleet {
     fn on(store: &RedisServer) -> Self {
         let mut stage = Stage::new();
-        let hosts = two_hosts(&stage, store, &format!("max_sessions = {LIMIT}"));
+        let hosts = two_hosts(&stage, store, TTL, &format!("max_sessions = {LIMIT}"));
         let agents = (0..LIMIT).map(|number| running(&mut stage, &hosts[0], &format!("agent{number}"))).collect();
         for _ in 0..LIMIT {
             launch(&mut stage, &hosts[1], &[], "report next hold");
@@ -61,7 +61,8 @@ impl FullFleet {
     /// The store grants again: one agent ends, and one of the other host begins.
     fn passes_one_place_on(mut self) {
         self.await_store(StoreState::Up);
-        self.holds_limit(limit(TTL));
+        // A pause, and a renewal.
+        self.holds_limit(TTL + TTL / 2);
         assert!(!self.stage.reports().contains_key("next"));
         let ended = self.agents.remove(0);
         self.stage.kill(ended);
@@ -106,7 +107,7 @@ fn killed_store_keeps_limit() {
 fn unreadable_list_of_hosts_is_reported() {
     let Some(store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let stage = Stage::new();
-    let [host, _other] = two_hosts(&stage, &store, "");
+    let [host, _other] = two_hosts(&stage, &store, LONG, "");
     // Only the list is read with it.
     assert_eq!(store.command(&["ACL", "SETUSER", "default", "-zrevrange"]).trim(), "OK");
     // The pause of a new store is reported first.
@@ -153,19 +154,14 @@ fn link_cut_for_60_seconds() {
 fn restarted_daemon_knows_its_share() {
     let Some(mut store) = RedisServer::start(&["--maxmemory-policy", "noeviction"]) else { return };
     let mut stage = Stage::new();
-    let [mut a, b] = two_hosts(&stage, &store, "max_sessions = 4");
+    let [mut a, b] = two_hosts(&stage, &store, TTL, "max_sessions = 4");
     let agents = [running(&mut stage, &a, "a"), running(&mut stage, &b, "b")];
-    thread::sleep(TTL + TTL / 2);
-    store.kill();
-    for host in [&a, &b] {
-        await_fleet(host, "the store is lost", |fleet| fleet.store == StoreState::Lost);
-    }
+    lose(&mut store, &[&a, &b], 2);
     a.end(Signal::KILL);
     a.restart();
     running(&mut stage, &a, "second");
     launch(&mut stage, &a, &[], "report third hold");
-    let detail = waits_for(&a);
-    assert!(detail.ends_with("2 held here, this host's share is 2 (4 for 2 hosts)"), "{detail}");
+    waits_saying(&a, |detail| detail.ends_with("2 held here, this host's share is 2 (4 for 2 hosts)"));
     assert!(agents.iter().all(|agent| is_alive(*agent)), "running agents are not touched");
     assert!(!stage.reports().contains_key("third"));
 }

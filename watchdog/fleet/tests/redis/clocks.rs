@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use watchdog_tests::SetClock;
 use watchdog_types::FleetAnswer;
 
-use crate::guest::{FleetGuest, LONG, SHORT, end_pause, is_paused, server, soon_after, until};
+use crate::guest::{FleetGuest, LONG, SHORT, end_pause, full, is_paused, server, soon_after, unpaused_answer, until};
 
 const MINUTES: i64 = 300;
 
@@ -16,24 +16,19 @@ fn set_server_clock_frees_nothing() {
         let Some(mut server) = server() else { return };
         server.with_set_clock();
         end_pause(&server);
-        let [mut a, mut b] = ["a", "b"].map(|host| FleetGuest::of(&server.url(), host, SHORT));
-        for guest in [&mut a, &mut b] {
-            guest.restate();
-            assert!(guest.gets(2));
-            guest.counts(&["all"]);
-        }
+        let (mut a, mut b) = full(&server, SHORT);
         server.clock().set(ahead);
         a.restate();
         let answer = a.ask(&[("all", 2)]);
         assert!(is_paused(&answer), "{ahead}: {answer:?}");
         b.restate();
         assert_eq!(a.total(), 2, "{ahead}");
-        let answer = a.ask(&[("all", 2)]);
+        let answer = unpaused_answer(&mut [&mut a, &mut b], &[("all", 2)]);
         assert!(matches!(answer, FleetAnswer::Refused { .. }), "{ahead}: {answer:?}");
         // A host that dies now is missed for one TTL, not for five minutes.
         drop(b);
         until(soon_after(SHORT), || {
-            a.restate();
+            a.settle();
             a.gets(2)
         });
     }

@@ -1,9 +1,9 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use watchdog_fleet::{FleetStore, HostCounts, Restated};
+use watchdog_fleet::{HostCounts, Restated};
 use watchdog_types::{AskNumber, FleetAnswer, FleetName};
 
-use crate::guest::{FleetGuest, LONG, SHORT, name, pool, server, soon_after, until};
+use crate::guest::{FleetGuest, LONG, SHORT, is_granted, name, pool, server, soon_after, unpaused_answer, until};
 
 #[test]
 fn limit_holds_across_hosts() {
@@ -38,7 +38,7 @@ fn repeated_ask_is_granted_once() {
     let mut a = FleetGuest::joined(&server, "a");
     let FleetAnswer::Granted { fence: first, .. } = a.ask(&[("all", 9)]) else { panic!("granted") };
     let again = a.request(Duration::ZERO, 0, &[("all", 9)]);
-    let FleetAnswer::Granted { fence, .. } = a.store.ask(&again) else { panic!("granted") };
+    let FleetAnswer::Granted { fence, .. } = a.send(&again) else { panic!("granted") };
     assert_eq!((fence, a.total()), (first, 1));
 }
 
@@ -89,15 +89,15 @@ fn host_without_row_gets_nothing() {
 fn dead_host_frees_its_slots() {
     let Some(server) = server() else { return };
     let mut dead = FleetGuest::of(&server.url(), "dead", SHORT);
-    dead.restate();
-    assert!(dead.gets(1));
+    assert!(is_granted(&unpaused_answer(&mut [&mut dead], &[("all", 1)])));
+    let renewed = Instant::now();
     dead.counts(&["all"]);
     let mut b = FleetGuest::of(&server.url(), "b", SHORT);
-    let waited = until(soon_after(SHORT), || {
-        b.restate();
+    until(soon_after(SHORT), || {
+        b.settle();
         b.gets(1)
     });
-    assert!(waited > SHORT / 2, "freed after {waited:?}");
+    assert!(renewed.elapsed() > SHORT / 2, "freed after {:?}", renewed.elapsed());
     let view = b.view();
     let dead = view.hosts.iter().find(|host| host.host == name("dead")).unwrap();
     assert!(!dead.up && dead.last_seen >= SHORT && dead.held.is_empty(), "{dead:?}");
@@ -112,7 +112,7 @@ fn late_answer_is_void() {
     a.restate();
     server.stop();
     let answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| a.ask(&[("all", 9)]));
+        let asking = scope.spawn(|| a.ask_once(&[("all", 9)]));
         std::thread::sleep(Duration::from_millis(500));
         server.resume();
         asking.join().unwrap()

@@ -17,8 +17,11 @@ pub(crate) const SHORT: Duration = Duration::from_millis(1500);
 
 /// Time limit for a row with this TTL to expire, on a busy machine.
 pub(crate) fn soon_after(ttl: Duration) -> Duration {
-    ttl + Duration::from_secs(5)
+    ttl + Duration::from_secs(30)
 }
+
+/// A store that does not answer is asked again for this time, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn name(text: &str) -> FleetName {
     text.parse().unwrap()
@@ -102,6 +105,25 @@ impl FleetGuest {
     pub(crate) fn ask_after(&mut self, waited: Duration, priority: i32, pools: &[(&str, u32)]) -> FleetAnswer {
         self.last += 1;
         let ask = self.request(waited, priority, pools);
+        self.send(&ask)
+    }
+
+    /// As [`restate`](Self::restate), until the store answers: it grants each number once.
+    pub(crate) fn send(&mut self, ask: &FleetAsk) -> FleetAnswer {
+        let started = Instant::now();
+        loop {
+            match self.store.ask(ask) {
+                FleetAnswer::StoreLost { error }
+                    if error.contains("is unreachable") && started.elapsed() < PATIENCE => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// One request, to a store that is lost.
+    pub(crate) fn ask_once(&mut self, pools: &[(&str, u32)]) -> FleetAnswer {
+        self.last += 1;
+        let ask = self.request(Duration::ZERO, 0, pools);
         self.store.ask(&ask)
     }
 
@@ -117,7 +139,7 @@ impl FleetGuest {
 
     /// Asks for a place among `limit` of all sessions.
     pub(crate) fn gets(&mut self, limit: u32) -> bool {
-        matches!(self.ask(&[("all", limit)]), FleetAnswer::Granted { .. })
+        is_granted(&self.ask(&[("all", limit)]))
     }
 
     /// The launch of the last ask runs, and is stated.
@@ -161,7 +183,7 @@ fn answered<T>(mut request: impl FnMut() -> Result<T, FleetStoreError>) -> T {
     let started = Instant::now();
     loop {
         match request() {
-            Err(FleetStoreError::Unreachable { .. }) if started.elapsed() < Duration::from_secs(20) => {}
+            Err(FleetStoreError::Unreachable { .. }) if started.elapsed() < PATIENCE => {}
             result => return result.unwrap(),
         }
     }
@@ -175,6 +197,32 @@ pub(crate) fn until(at_most: Duration, mut condition: impl FnMut() -> bool) -> D
         std::thread::sleep(Duration::from_millis(20));
     }
     started.elapsed()
+}
+
+/// The first guest's answer after all pauses; all renew their rows. A stall of the machine for 2/3 TTL is a pause.
+pub(crate) fn unpaused_answer(guests: &mut [&mut FleetGuest], pools: &[(&str, u32)]) -> FleetAnswer {
+    let mut answer = FleetAnswer::Void;
+    until(soon_after(SHORT), || {
+        // Settled, because a grant that arrives late is void.
+        guests.iter_mut().for_each(|guest| guest.settle());
+        answer = guests[0].ask(pools);
+        !is_paused(&answer) && answer != FleetAnswer::Void
+    });
+    answer
+}
+
+/// Two hosts with a place each, of two.
+pub(crate) fn full(server: &RedisServer, ttl: Duration) -> (FleetGuest, FleetGuest) {
+    let [mut a, mut b] = ["a", "b"].map(|host| FleetGuest::of(&server.url(), host, ttl));
+    assert!(is_granted(&unpaused_answer(&mut [&mut a, &mut b], &[("all", 2)])));
+    a.counts(&["all"]);
+    assert!(is_granted(&unpaused_answer(&mut [&mut b, &mut a], &[("all", 2)])));
+    b.counts(&["all"]);
+    (a, b)
+}
+
+pub(crate) fn is_granted(answer: &FleetAnswer) -> bool {
+    matches!(answer, FleetAnswer::Granted { .. })
 }
 
 pub(crate) fn is_paused(answer: &FleetAnswer) -> bool {

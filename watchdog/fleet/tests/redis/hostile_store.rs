@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use watchdog_fleet::{FleetEvent, FleetStore, FleetStoreError, FleetWorkers, Placement, RedisStore};
-use watchdog_tests::{RedisServer, limit};
+use watchdog_tests::RedisServer;
 use watchdog_types::{Bytes, FleetAnswer};
 
-use crate::guest::{FleetGuest, LONG, end_pause, is_lost, name, pool, server};
+use crate::guest::{FleetGuest, LONG, end_pause, is_lost, name, pool, server, until};
 
 const INFO: &str = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
 
@@ -86,7 +86,7 @@ fn placement() -> Placement {
 #[case::error(b"-ERR \x1b[31mno\x07\r\n")]
 fn garbage_grants_nothing(#[case] bytes: &'static [u8]) {
     let mut guest = FleetGuest::of(&answering(bytes), "guest", LONG);
-    let answer = guest.ask(&[("all", 4)]);
+    let answer = guest.ask_once(&[("all", 4)]);
     assert!(is_lost(&answer), "{answer:?}");
     let errors = [
         guest.try_restate().unwrap_err(),
@@ -127,7 +127,7 @@ fn slow_responses_are_cut() {
     let error = guest.try_restate().unwrap_err();
     assert!(matches!(error, FleetStoreError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains("no response within 2s"), "{error}");
-    assert!(started.elapsed() < RedisStore::TIMEOUT + limit(Duration::from_secs(2)), "{:?}", started.elapsed());
+    assert!(started.elapsed() < RedisStore::TIMEOUT + Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 /// As long as the connection takes bytes.
@@ -164,15 +164,20 @@ fn flood_of_calls_is_slowed() {
         while client.write_all(&message.repeat(1_000)).is_ok() {}
     });
     let guest = FleetGuest::of(&url, "guest", LONG);
-    let (sender, events) = mpsc::channel();
+    let ((sender, events), started) = (mpsc::channel(), Instant::now());
     let workers = FleetWorkers::start(&guest.store, LONG, move |event| {
         let _ = sender.send(event);
-    });
-    let (workers, end) = (workers.unwrap(), Instant::now() + Duration::from_secs(1));
+    })
+    .unwrap();
     workers.restate(guest.row.clone());
-    let received = std::iter::from_fn(|| events.recv_timeout(end.saturating_duration_since(Instant::now())).ok());
-    let (calls, others): (Vec<FleetEvent>, Vec<FleetEvent>) = received.partition(|event| *event == FleetEvent::Called);
-    assert!((1..=550).contains(&calls.len()), "{} calls", calls.len());
+    let mut received: Vec<FleetEvent> = Vec::new();
+    until(Duration::from_secs(20), || {
+        received.extend(events.try_iter());
+        started.elapsed() > Duration::from_secs(1) && received.contains(&FleetEvent::Called)
+    });
+    let most = 550.0 * started.elapsed().as_secs_f64();
+    let (calls, others): (Vec<_>, Vec<_>) = received.into_iter().partition(|event| *event == FleetEvent::Called);
+    assert!(calls.len() as f64 <= most, "{} calls, at most {most}", calls.len());
     assert!(others.iter().all(|event| matches!(event, FleetEvent::Restated(Err(_)))), "{others:?}");
 }
 

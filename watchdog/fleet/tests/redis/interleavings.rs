@@ -125,7 +125,7 @@ impl ModelHost {
         ask.number = AskNumber(self.asked);
         ask.pools = Self::pools(user);
         ask.ticket = ticket.map(|text| name(&text));
-        let answer = self.guest.store.ask(&ask);
+        let answer = self.guest.send(&ask);
         self.last = Some(ask);
         answer
     }
@@ -152,7 +152,7 @@ fn play(server: &RedisServer, hosts: &mut [ModelHost], at: usize, one: Move) {
         }
         Move::AskAgain => {
             if let Some(ask) = host.last.clone() {
-                let answer = host.guest.store.ask(&ask);
+                let answer = host.guest.send(&ask);
                 host.begins(&answer);
             }
         }

@@ -86,7 +86,7 @@ fn users_share_what_others_leave() {
 fn fresh_host_or_store_lacks_share() {
     let Some(server) = server() else { return };
     let mut old = holding(&server, 10, &[4]);
-    let mut new = FleetGuest::of(&server.url(), "new", SHORT);
+    let mut new = FleetGuest::of(&server.url(), "new", LONG);
     new.row.limits.insert(pool("all"), 10);
     assert_eq!(stated_shares(&mut new), FleetShares::default(), "another host may not count it yet");
     assert_eq!(stated_shares(&mut old[0]).of(&pool("all"), 10), 5);
