@@ -161,14 +161,15 @@ impl Daemon {
             watchdogd: at("watchdogd"),
             watchdogctl: at("watchdogctl"),
             runtime: memory.path().join("run"),
-            _memory: memory,
-            state: options.state.map_or_else(|| at("state"), Path::to_owned),
+            // On a busy disk a record takes seconds to write.
+            state: options.state.map_or_else(|| memory.path().join("state"), Path::to_owned),
             config: at("config.toml"),
             log: at("watchdogd.log"),
             recording: at("recording"),
             record: options.record,
             without_bpffs: options.without_bpffs,
             capabilities: options.capabilities,
+            _memory: memory,
         };
         install(&binaries().watchdogd, &files.watchdogd);
         install(&binaries().watchdogctl, &files.watchdogctl);

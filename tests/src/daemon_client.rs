@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use watchdog_api::{Event, Events, Finding, Findings, Queue, Status, Tree};
@@ -12,7 +12,7 @@ use watchdog_api::{Event, Events, Finding, Findings, Queue, Status, Tree};
 use crate::daemon::Daemon;
 use crate::snapshot::Snapshot;
 use crate::stage::Stage;
-use crate::{http, poll};
+use crate::{http, limit, poll};
 
 #[derive(Debug)]
 pub struct CtlOutput {
@@ -58,7 +58,8 @@ impl Daemon {
     /// # Panics
     /// When they are not served.
     pub fn metrics(&self) -> String {
-        let response = http::raw_tcp(self.metrics_address(), "/metrics").expect("the metrics");
+        let address = self.metrics_address();
+        let response = http::asked_again(|| http::raw_tcp(address, "/metrics").expect("the metrics"));
         assert_eq!(response.status, 200, "{}", response.body);
         response.body
     }
@@ -68,12 +69,10 @@ impl Daemon {
     /// # Panics
     /// Without a successful response.
     pub fn get(&self, path: &str) -> Value {
-        let ask = || {
+        let response = http::asked_again(|| {
             let response = http::get(&self.socket(), path);
             response.unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()))
-        };
-        let answered = poll(Duration::from_secs(20), || Some(ask()).filter(|response| response.status != 503));
-        let response = answered.unwrap_or_else(ask);
+        });
         assert_eq!(response.status, 200, "GET {path}: {}", response.body);
         response.json()
     }
@@ -157,16 +156,18 @@ impl Daemon {
     /// # Panics
     /// When it does.
     pub fn never<T>(&self, during: Duration, what: &str, mut wrong: impl FnMut(&Snapshot) -> Option<T>) {
-        let seen = poll(during, || {
+        let began = Instant::now();
+        while began.elapsed() < during {
             let snapshot = self.snapshot();
-            wrong(&snapshot).map(|_| snapshot)
-        });
-        if let Some(snapshot) = seen {
-            panic!(
-                "unexpected: {what}
+            // What is seen after the time may be right.
+            if wrong(&snapshot).is_some() && began.elapsed() < during {
+                panic!(
+                    "unexpected: {what}
 {}",
-                self.describe(Some(&snapshot))
-            );
+                    self.describe(Some(&snapshot))
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -256,7 +257,11 @@ impl Daemon {
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
-        CtlOutput::of(command.output().expect("watchdogctl starts"))
+        let mut ask = || CtlOutput::of(command.output().expect("watchdogctl starts"));
+        // The daemon forgets a request that it did not answer in time.
+        let is_answer = |output: &CtlOutput| !output.stderr.contains("did not answer within");
+        let answered = poll(limit(Duration::from_secs(20)), || Some(ask()).filter(is_answer));
+        answered.unwrap_or_else(ask)
     }
 
     /// A running `watchdogctl` with piped output. The caller must kill it.

@@ -7,7 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::limit;
+use crate::{limit, poll};
+
+/// Longer than the daemon's own time limit for a response, after which it responds with status 503.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
@@ -34,9 +37,14 @@ impl HttpResponse {
 /// `GET path`
 ///
 /// # Errors
-/// When the daemon is unreachable, or does not respond in 5 s.
+/// When the daemon is unreachable, or does not respond in [`TIMEOUT`].
 pub fn get(socket: &Path, path: &str) -> std::io::Result<HttpResponse> {
     raw(socket, format!("GET {path} HTTP/1.0\r\nHost: watchdog\r\n\r\n").as_bytes())
+}
+
+/// The response to a request that is sent again, as `watchdogctl` does, after a response that asks for it.
+pub(crate) fn asked_again(ask: impl Fn() -> HttpResponse) -> HttpResponse {
+    poll(limit(Duration::from_secs(20)), || Some(ask()).filter(|response| response.status != 503)).unwrap_or_else(&ask)
 }
 
 /// `POST path` with a JSON body.
@@ -52,8 +60,8 @@ pub fn post(socket: &Path, path: &str, body: &serde_json::Value) -> std::io::Res
 /// Sends these bytes and reads the whole response.
 pub fn raw(socket: &Path, request: &[u8]) -> std::io::Result<HttpResponse> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(limit(Duration::from_secs(5))))?;
-    stream.set_write_timeout(Some(limit(Duration::from_secs(5))))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     exchange(stream, request)
 }
 
@@ -64,7 +72,7 @@ pub fn raw_tcp(address: SocketAddr, path: &str) -> std::io::Result<HttpResponse>
 
 pub(crate) fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(limit(Duration::from_secs(5))))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use watchdog_api::{Actions, Findings, Receipt, Status, Tree};
 
-use crate::http::get;
+use crate::http::{asked_again, get};
 use crate::proc::ProcessKey;
 use crate::snapshot::Snapshot;
 use crate::{poll, seconds};
@@ -42,7 +42,9 @@ impl Installed {
     }
 
     pub fn get(&self, path: &str) -> Value {
-        let answer = get(Path::new(SOCKET), path).unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()));
+        let answer = asked_again(|| {
+            get(Path::new(SOCKET), path).unwrap_or_else(|error| panic!("GET {path}: {error}\n{}", self.log()))
+        });
         assert_eq!(answer.status, 200, "GET {path}: {}", answer.body);
         answer.json()
     }

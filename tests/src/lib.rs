@@ -50,6 +50,7 @@ pub use stage::Stage;
 pub use tmux::Tmux;
 pub use web_page::WebPage;
 
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
@@ -96,20 +97,29 @@ pub fn seconds(seconds: f64) -> Duration {
     limit(Duration::from_secs_f64(seconds))
 }
 
-/// Retries `attempt` every 10 ms until it returns a value; `None` after `within`.
+/// Retries `attempt` every 10 ms until it returns a value; `None` after `within`. An attempt and the pause after it count as 25 ms
+/// at most: a machine that is slow, or paused as a whole, gets as many attempts as another.
 pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + within;
+    const COUNTED: Duration = Duration::from_millis(25);
+    let mut left = within;
     loop {
-        // One attempt after the end, so that a busy machine does not shorten the limit.
-        let last = Instant::now() >= end;
+        let began = Instant::now();
         if let Some(found) = attempt() {
             return Some(found);
         }
-        if last {
+        if left.is_zero() {
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));
+        left = left.saturating_sub(began.elapsed().min(COUNTED));
     }
+}
+
+/// Forks and exits that fill the lifecycle ring, which grows with the processors: each is two records of 88 bytes.
+#[must_use]
+pub fn forks_that_fill_ring() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    1_600 * processors.next_power_of_two().clamp(2, 16)
 }
 
 /// Runs `act` as another user, on its own thread: raw system calls change the credentials of one thread.

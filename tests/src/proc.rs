@@ -27,6 +27,7 @@ impl ProcessKey {
 
 struct StatFields {
     state: String,
+    flags: u32,
     ppid: u32,
     start_time: u64,
 }
@@ -39,16 +40,19 @@ impl StatFields {
         Some(Self {
             state: (*fields.first()?).to_owned(),
             ppid: fields.get(1)?.parse().ok()?,
+            flags: fields.get(6)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
         })
     }
 
     fn is_dead(&self) -> bool {
-        matches!(self.state.as_str(), "Z" | "X" | "x")
+        // include/linux/sched.h: set before the kernel reports the exit. The process is a zombie later.
+        const PF_EXITING: u32 = 0x4;
+        matches!(self.state.as_str(), "Z" | "X" | "x") || self.flags & PF_EXITING != 0
     }
 }
 
-/// Whether the process has not exited; a zombie has.
+/// Whether the process neither is exiting nor has exited; a zombie has.
 #[must_use]
 pub fn is_alive(process: ProcessKey) -> bool {
     StatFields::read(process.pid).is_some_and(|stat| stat.start_time == process.start_time && !stat.is_dead())

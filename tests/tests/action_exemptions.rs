@@ -131,7 +131,7 @@ fn post_as_nobody(daemon: &Daemon, path: &'static str, body: Value) -> u16 {
 #[test]
 fn user_ends_own_processes_only() {
     let mut stage = Stage::new();
-    let config = "[orphans]\ngrace = \"0s\"\n[actions]\nenforce = true\norphan = \"freeze\"\nkill_after = \"1s\"\n";
+    let config = "[orphans]\ngrace = \"0s\"\n[actions]\nenforce = true\norphan = \"freeze\"\nkill_after = \"10s\"\n";
     let daemon = Daemon::configured(&stage, config);
     let agent = stage.agent("spawn helper [ report frozen hold ] hold");
     let roots = [stage.agent("spawn helper [ report root hold ] hold"), stage.reported("root")];

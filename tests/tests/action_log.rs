@@ -31,7 +31,7 @@ fn runtime_dir(daemon: &Daemon) -> std::path::PathBuf {
 #[test]
 fn killed_daemon_resumes_action() {
     let mut stage = Stage::new();
-    let mut daemon = Daemon::configured(&stage, &config("1s", "3s"));
+    let mut daemon = Daemon::configured(&stage, &config("1s", "10s"));
     let helpers = left_behind(&mut stage, &daemon);
     let signalled = poll(seconds(5.0), || helpers.iter().any(|helper| stage.terms(*helper) > 0).then_some(()));
     assert!(signalled.is_some(), "no process received SIGTERM\n{}", daemon.describe(Some(&daemon.snapshot())));
@@ -41,7 +41,7 @@ fn killed_daemon_resumes_action() {
     assert_eq!(living(&helpers), helpers);
     daemon.restart();
 
-    let receipt = daemon.only_receipt(seconds(10.0));
+    let receipt = daemon.only_receipt(seconds(30.0));
     assert_eq!(receipt.id, 1, "the same action: {receipt:#?}");
     assert_eq!(receipt.state, ActionState::Done, "{receipt:#?}");
     assert_eq!(living(&helpers), [], "{receipt:#?}");
@@ -79,7 +79,7 @@ fn actions_continue_without_state_file() {
 #[test]
 fn unlogged_action_is_not_executed() {
     let mut stage = Stage::new();
-    let daemon = Daemon::configured(&stage, &config("0s", "1s"));
+    let daemon = Daemon::configured(&stage, &config("0s", "4s"));
     let in_the_way = runtime_dir(&daemon).join("actions.jsonl");
     std::fs::create_dir(&in_the_way).unwrap_or_else(|error| panic!("{}: {error}", in_the_way.display()));
     let helpers = left_behind(&mut stage, &daemon);

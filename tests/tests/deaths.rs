@@ -122,13 +122,17 @@ fn cgroup_oom_names_cgroup() {
         return;
     };
     let daemon = Daemon::watching(&stage);
-    let agent = stage.agent("report agent await go spawn helper [ sleep 4 report hog leak 40 60 hold ] hold");
+    let agent = stage.agent("report agent await go spawn helper [ report hog await leak leak 40 60 hold ] hold");
     stage.reported("agent");
     cgroup.take(agent);
     stage.mark("go");
     let hog = stage.reported("hog");
-    let session =
-        daemon.eventually(seconds(2.0), "the hog", |snapshot| snapshot.session_with(hog).map(|session| session.id));
+    // What is read with its limits includes the cgroup's number of kills.
+    let session = daemon.eventually(seconds(5.0), "the hog and its limits", |snapshot| {
+        snapshot.process(hog)?.oom_score_adj?;
+        snapshot.session_with(hog).map(|session| session.id)
+    });
+    stage.mark("leak");
 
     let death = oom_death(&daemon, hog, limit(Duration::from_secs(40)));
     assert_eq!((&death["cause"], &death["signal"]), (&"oom".into(), &9.into()), "{death:#}");

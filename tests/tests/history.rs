@@ -58,15 +58,18 @@ fn killed_daemon_loses_at_most_second() {
     for round in 1..=kills {
         let at_most = seconds(1.0);
         let end = Instant::now() + at_most + Duration::from_millis(50 + a_number_below(500));
-        let mut started = Vec::new();
+        let (mut started, mut stall) = (Vec::new(), Duration::ZERO);
         while Instant::now() < end {
             let agent = stage.agent("anon 1 sleep 0.1");
-            started.push((Instant::now(), agent));
+            let began = Instant::now();
+            started.push((began, agent));
             std::thread::sleep(Duration::from_millis(5));
+            stall = stall.max(began.elapsed());
         }
         kill(&mut daemon);
         let killed = Instant::now();
-        let old = |began: &Instant| killed.duration_since(*began) > at_most;
+        // What stalls this thread stalls the daemon.
+        let old = |began: &Instant| killed.duration_since(*began) > at_most + stall;
         expected.extend(started.iter().filter(|(began, _)| old(began)).map(|(_, agent)| *agent));
 
         daemon.restart();
@@ -91,7 +94,7 @@ fn ended_session_is_summarised() {
         (snapshot.process(helper)?.anon_bytes >= 32 << 20).then_some(())
     });
     // The sum is taken about once a second.
-    std::thread::sleep(seconds(1.5));
+    std::thread::sleep(seconds(3.0));
     for process in [helper, stage.reported("other"), agent] {
         stage.kill(process);
     }
@@ -141,9 +144,10 @@ fn postmortem_after_kill() {
         let of_helper = |record: &&Value| record["processes"].to_string().contains(&format!("\"pid\":{},", helper.pid));
         of_type(&records, "host").into_iter().filter(of_helper).count()
     };
-    poll(seconds(15.0), || (looks(&daemon) == 1).then_some(())).expect("a look at the host");
+    poll(seconds(30.0), || (looks(&daemon) >= 1).then_some(())).expect("a look at the host");
     stage.mark("grow");
-    poll(seconds(15.0), || (looks(&daemon) == 2).then_some(())).expect("one more, ten seconds later");
+    let looked = looks(&daemon);
+    poll(seconds(30.0), || (looks(&daemon) > looked).then_some(())).expect("one more, ten seconds later");
     stage.kill(agent);
     let orphaned = || {
         let records = records(&daemon);

@@ -35,7 +35,9 @@ fn is_kept(stage: &Stage, daemon: &Daemon, kept: ProcessKey) {
 /// Watches for longer than the grace of 2 s.
 fn nothing_is_proposed(daemon: &Daemon) {
     daemon.never(std::time::Duration::from_millis(2_600), "a kept process is proposed for ending", |snapshot| {
-        snapshot.findings.iter().find(|finding| finding.proposed_action != "report").map(drop)
+        // One that closed when it was kept may have been due.
+        let mut open = snapshot.findings.iter().filter(|finding| finding.closed_at.is_none());
+        open.find(|finding| finding.proposed_action != "report").map(drop)
     });
     let open = daemon.snapshot().open(FindingKind::Orphan).len();
     assert_eq!(open, 0, "what is kept is no orphan\n{}", daemon.describe(Some(&daemon.snapshot())));
@@ -71,7 +73,7 @@ fn screen_server() {
 #[test]
 fn helper_under_nohup() {
     // By then the agent has been looked at, and it does not ignore SIGHUP itself.
-    trap(&[], "fork [ fork [ ignore-hup sleep 0.5 exec helper [ report kept hold ] ] ] wait");
+    trap(&[], "fork [ fork [ ignore-hup sleep 2 exec helper [ report kept hold ] ] ] wait");
 }
 
 #[test]

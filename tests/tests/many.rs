@@ -145,7 +145,7 @@ fn protected_agent_is_reported() {
 
     // Others of the same user, and a helper whose agent is not protected, are part of the same finding.
     let others: Vec<ProcessKey> = (0..4).map(|_| stage.agent("oom-score -600 hold")).collect();
-    let ordinary = stage.agent("spawn helper [ oom-score -900 report spared hold ] hold");
+    let ordinary = stage.agent("spawn helper [ oom-score -900 exec helper [ report spared hold ] ] hold");
     let spared = stage.reported("spared");
     let finding = daemon.eventually(seconds(10.0), "one finding of all", |snapshot| {
         let open = snapshot.open(FindingKind::Protected);
@@ -187,10 +187,10 @@ fn overlimit_reported_once_after_delay() {
     );
     let agent = stage.start(
         &name,
-        "spawn helper [ report burst anon 90 sleep 1 release hold ] spawn helper [ report large await go anon 80 hold ] hold",
+        "spawn helper [ report burst anon 90 sleep 0.3 release hold ] spawn helper [ report large await go anon 80 hold ] hold",
     );
     let (burst, large) = (stage.reported("burst"), stage.reported("large"));
-    daemon.never(Duration::from_secs(4), "a burst of a second is over a limit", |snapshot| {
+    daemon.never(Duration::from_secs(4), "a short burst is over a limit", |snapshot| {
         snapshot.findings_of(FindingKind::Overlimit).first().map(drop)
     });
 

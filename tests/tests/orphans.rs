@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use watchdog_api::{Finding, FindingKind, ProcessState, SessionState};
-use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, is_alive, seconds};
+use watchdog_tests::{Daemon, ProcessKey, Snapshot, Stage, is_alive, poll, seconds};
 
 /// Whether a pid stands anywhere in the evidence under the name `pid`.
 fn names(evidence: &Value, process: ProcessKey) -> bool {
@@ -30,9 +30,13 @@ fn one_group(snapshot: &Snapshot, survivors: &[ProcessKey]) -> Option<Finding> {
     all.then(|| (*finding).clone())
 }
 
+/// Nothing is proposed during the test.
+const LONG_GRACE: &str = "[orphans]\ngrace = \"10m\"\n";
+
 #[test]
 fn dead_agent_gives_one_finding() {
-    let (mut stage, daemon) = Daemon::on_stage();
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, LONG_GRACE);
     let agent = stage.agent(
         "spawn helper [ report wrapper fork [ report shell spawn helper [ report server hold ] hold ] hold ]
          fork [ setsid fork [ exec helper [ report daemon hold ] ] ] hold",
@@ -77,7 +81,8 @@ fn grace_delays_proposal() {
 
 #[test]
 fn finding_closes_with_last_orphan() {
-    let (mut stage, daemon) = Daemon::on_stage();
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, LONG_GRACE);
     let agent = stage.agent("fork [ report a hold ] fork [ report b hold ] hold");
     let [a, b] = ["a", "b"].map(|name| stage.reported(name));
     daemon.eventually(seconds(1.0), "both helpers", |snapshot| snapshot.process(b).map(drop));
@@ -97,8 +102,9 @@ fn finding_closes_with_last_orphan() {
 
 #[test]
 fn exiting_helpers_are_never_proposed() {
-    let (mut stage, daemon) = Daemon::on_stage();
-    let agent = stage.agent("times 4 [ fork [ report helper await-new-parent sleep 0.2 ] ] report all hold");
+    let mut stage = Stage::new();
+    let daemon = Daemon::configured(&stage, LONG_GRACE);
+    let agent = stage.agent("times 4 [ fork [ report helper await-new-parent await leave ] ] report all hold");
     let helpers = stage.all_reported("helper", 4);
     stage.reported("all");
     daemon.eventually(seconds(1.0), "all helpers", |snapshot| {
@@ -107,15 +113,10 @@ fn exiting_helpers_are_never_proposed() {
 
     stage.kill(agent);
 
-    let finding = daemon.eventually(seconds(2.0), "a finding that has opened and closed", |snapshot| {
-        let found = snapshot.findings_of(FindingKind::Orphan);
-        assert!(
-            found.iter().all(|finding| finding.proposed_action == "report"),
-            "proposed inside the grace: {found:?}"
-        );
-        found.iter().find(|finding| finding.closed_at.is_some()).map(|finding| (*finding).clone())
-    });
-    assert_eq!(finding.action_taken, None);
+    let finding = daemon.eventually(seconds(2.0), "a finding", |snapshot| one_group(snapshot, &helpers));
+    stage.mark("leave");
+    let finding = daemon.closed(finding.id, seconds(2.0));
+    assert_eq!((finding.proposed_action.as_str(), finding.action_taken), ("report", None));
     assert_eq!(daemon.snapshot().findings_of(FindingKind::Orphan).len(), 1);
 }
 
@@ -184,7 +185,8 @@ fn agent_in_a_terminal(stage: &mut Stage, daemon: &Daemon, hangup: &str) -> (std
     let agent = stage.reported("agent");
     daemon.eventually(seconds(1.0), "the agent", |snapshot| snapshot.session(agent).map(drop));
     let findings = |snapshot: &Snapshot| snapshot.findings_of(FindingKind::Abandoned).first().map(|_| ());
-    daemon.never(Duration::from_millis(800), "abandoned while its terminal is there", findings);
+    // Meanwhile the agent is inspected.
+    daemon.never(seconds(0.8), "abandoned while its terminal is there", findings);
     (master, agent)
 }
 
@@ -254,6 +256,7 @@ fn late_daemon_proposes_nothing() {
     let agent = stage.agent("spawn helper [ report helper hold ] hold");
     let helper = stage.reported("helper");
     stage.kill(agent);
+    poll(seconds(5.0), || (!is_alive(agent)).then_some(())).expect("it exits");
 
     let daemon = Daemon::watching(&stage);
 

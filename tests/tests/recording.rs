@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 use watchdog_api::FindingKind;
-use watchdog_tests::{Daemon, DaemonOptions, Stage, seconds};
+use watchdog_tests::{Daemon, DaemonOptions, Stage, poll, seconds};
 
 /// The findings without their moments, which are as exact as the wall clock.
 fn timeless(findings: &Value) -> Vec<Value> {
@@ -26,6 +26,20 @@ fn timeless(findings: &Value) -> Vec<Value> {
 fn orphan(replay: &Value) -> &Value {
     let findings = replay["findings"].as_array().unwrap();
     findings.iter().find(|finding| finding["kind"] == "orphan").unwrap_or_else(|| panic!("no orphan in {replay:#}"))
+}
+
+/// Waits until the recording, which has no end yet, contains the changes up to these findings.
+fn await_recorded(daemon: &Daemon, live: &Value) {
+    let changes = |findings: &Value| -> Vec<[Value; 3]> {
+        let findings = findings["findings"].as_array().cloned().unwrap_or_default();
+        findings.iter().map(|finding| ["id", "kind", "closed_because"].map(|name| finding[name].clone())).collect()
+    };
+    let file = daemon.recording().display().to_string();
+    let recorded = poll(seconds(10.0), || {
+        let replay = daemon.ctl(&["replay", &file]);
+        (replay.code == 0 && changes(&replay.json()) == changes(live)).then_some(())
+    });
+    assert!(recorded.is_some(), "{:?} is not\n{live:#}", daemon.ctl(&["replay", &file]));
 }
 
 /// All that the file says, uncompressed.
@@ -55,8 +69,9 @@ fn replay_gives_daemons_findings() {
         snapshot.findings_of(FindingKind::Orphan).first().filter(|finding| finding.closed_at.is_some()).map(drop)
     });
     let live = daemon.ctl(&["findings", "--all"]).json();
+    await_recorded(&daemon, &live);
     daemon.send(Signal::TERM);
-    assert!(daemon.wait(seconds(2.0)).is_some_and(|status| status.success()), "{}", daemon.log());
+    assert!(daemon.wait(seconds(10.0)).is_some_and(|status| status.success()), "{}", daemon.log());
 
     let file = daemon.recording().display().to_string();
     let replay = daemon.ctl(&["replay", &file]);
@@ -90,8 +105,9 @@ fn reloaded_configuration_is_replayed() {
         snapshot.findings_of(FindingKind::Orphan).first()?.closed_because.clone()
     });
     let live = daemon.ctl(&["findings", "--all"]).json();
+    await_recorded(&daemon, &live);
     daemon.send(Signal::TERM);
-    assert!(daemon.wait(seconds(2.0)).is_some());
+    assert!(daemon.wait(seconds(10.0)).is_some());
     let replay = daemon.ctl(&["replay", &daemon.recording().display().to_string()]).json();
     assert_eq!(orphan(&replay)["closed_because"], kept);
     assert_eq!(timeless(&replay), timeless(&live));
@@ -106,8 +122,7 @@ fn killed_daemons_recording_is_replayed() {
     daemon.eventually(seconds(2.0), "the helper", |snapshot| snapshot.process(helper).map(drop));
     stage.kill(agent);
     daemon.eventually(seconds(2.0), "an orphan", |snapshot| snapshot.open(FindingKind::Orphan).first().map(drop));
-    // What is older than this is in the file.
-    std::thread::sleep(seconds(1.5));
+    await_recorded(&daemon, &daemon.ctl(&["findings", "--all"]).json());
     daemon.send(Signal::KILL);
     assert!(daemon.wait(seconds(2.0)).is_some());
 
