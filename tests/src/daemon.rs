@@ -29,7 +29,7 @@ struct Files {
     watchdogd: PathBuf,
     watchdogctl: PathBuf,
     runtime: PathBuf,
-    /// Contains the runtime directory.
+    /// Contains the runtime directory and the default state directory.
     _memory: TempDir,
     state: PathBuf,
     config: PathBuf,

@@ -42,7 +42,7 @@ pub fn get(socket: &Path, path: &str) -> std::io::Result<HttpResponse> {
     raw(socket, format!("GET {path} HTTP/1.0\r\nHost: watchdog\r\n\r\n").as_bytes())
 }
 
-/// The response to a request that is sent again, as `watchdogctl` does, after a response that asks for it.
+/// Sends a request again while the daemon responds with status 503.
 pub(crate) fn asked_again(ask: impl Fn() -> HttpResponse) -> HttpResponse {
     poll(limit(Duration::from_secs(20)), || Some(ask()).filter(|response| response.status != 503)).unwrap_or_else(&ask)
 }

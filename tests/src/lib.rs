@@ -98,16 +98,16 @@ pub fn seconds(seconds: f64) -> Duration {
 }
 
 /// Retries `attempt` every 10 ms until it returns a value; `None` after `within`. An attempt and the pause after it count as 25 ms
-/// at most: a machine that is slow, or paused as a whole, gets as many attempts as another.
+/// at most, so that a slow machine gets as many attempts as another. The whole takes four times `within` at most.
 pub fn poll<T>(within: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     const COUNTED: Duration = Duration::from_millis(25);
-    let mut left = within;
+    let (mut left, end) = (within, Instant::now() + within * 4);
     loop {
         let began = Instant::now();
         if let Some(found) = attempt() {
             return Some(found);
         }
-        if left.is_zero() {
+        if left.is_zero() || began > end {
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));

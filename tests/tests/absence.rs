@@ -68,8 +68,8 @@ fn agent_killed_meanwhile_leaves_orphans() {
     let death = daemon.death(agent.pid, seconds(3.0));
     assert_eq!(death["signal"], 9, "{death:#}");
     let age = death["age_seconds"].as_f64().unwrap();
-    // Start times are in ticks of 10 ms.
-    assert!((at_least - 0.1..at_most + 0.1).contains(&age), "{age} s, not {at_least} to {at_most}: {death:#}");
+    // Start times are in ticks of 10 ms. The exit is recorded shortly after it shows in /proc.
+    assert!((at_least - 0.1..at_most + 0.5).contains(&age), "{age} s, not {at_least} to {at_most}: {death:#}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn cgroup_oom_names_cgroup() {
     cgroup.take(agent);
     stage.mark("go");
     let hog = stage.reported("hog");
-    // What is read with its limits includes the cgroup's number of kills.
+    // The daemon reads the cgroup's number of kills together with the limits.
     let session = daemon.eventually(seconds(5.0), "the hog and its limits", |snapshot| {
         snapshot.process(hog)?.oom_score_adj?;
         snapshot.session_with(hog).map(|session| session.id)

@@ -155,12 +155,12 @@ fn growing_helper_is_sampled_often() {
 
     // At every moment what is shown is at most two seconds old.
     let mut behind = 0;
-    let mut truths: Vec<(Instant, u64)> = Vec::new();
+    let (two_seconds, mut truths) = (seconds(2.0), Vec::<(Instant, u64)>::new());
     let followed = poll(seconds(12.0), || {
         let truth = anonymous_bytes(helper.pid)?;
         truths.push((Instant::now(), truth));
         let shown = daemon.snapshot().process(helper).map_or(0, |process| process.anon_bytes);
-        let old = truths.iter().rev().find(|(at, _)| at.elapsed() > seconds(2.0)).map_or(0, |(_, truth)| *truth);
+        let old = truths.iter().rev().find(|(at, _)| at.elapsed() > two_seconds).map_or(0, |(_, truth)| *truth);
         behind = behind.max(old.saturating_sub(shown));
         (truth >= grown * MIB).then_some(())
     });

@@ -5,11 +5,11 @@ use std::time::Duration;
 use watchdog_api::{Fleet, HostState, Queue, RefusalReason, StoreState};
 use watchdog_tests::{Daemon, ProcessKey, RedisServer, Stage, limit, poll};
 
-/// A TTL that tests wait for. A daemon that a busy machine starves longer frees its slots.
+/// A TTL that tests wait for. If a busy machine stops a daemon for longer, the store frees its slots.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 /// A TTL that no test waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(15);
-/// The longest pause, and a renewal.
+/// Longer than a pause and a renewal.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn config(store: &RedisServer, ttl: Duration, host: &str, more: &str) -> String {
@@ -45,7 +45,7 @@ pub(crate) fn lose(store: &mut RedisServer, daemons: &[&Daemon], size: usize) {
         std::fs::read_to_string(daemon.state_dir().join("fleet")).is_ok_and(|shares| shares.contains(&size))
     };
     for _ in 0..5 {
-        // A pause, and a renewal.
+        // The time of a pause and a renewal.
         std::thread::sleep(TTL * 2);
         store.kill();
         for daemon in daemons {
@@ -89,7 +89,8 @@ pub(crate) fn waits_for(daemon: &Daemon) {
     waits_saying(daemon, |_| true);
 }
 
-/// The first launch waits for the fleet with such a detail. Others precede it when the store pauses or responds late.
+/// The first launch waits for the fleet with such a detail. While the store pauses or responds late, it shows another detail
+/// first.
 pub(crate) fn waits_saying(daemon: &Daemon, detail: impl Fn(&str) -> bool) {
     await_queue(daemon, "a launch waits for the fleet", |queue| {
         let first = queue.waiting.first();

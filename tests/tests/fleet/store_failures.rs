@@ -61,7 +61,7 @@ impl FullFleet {
     /// The store grants again: one agent ends, and one of the other host begins.
     fn passes_one_place_on(mut self) {
         self.await_store(StoreState::Up);
-        // A pause, and a renewal.
+        // The time of a pause and a renewal.
         self.holds_limit(TTL + TTL / 2);
         assert!(!self.stage.reports().contains_key("next"));
         let ended = self.agents.remove(0);

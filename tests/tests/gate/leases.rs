@@ -68,7 +68,7 @@ fn queue_order_survives_restart() {
 #[test]
 fn freed_lease_is_granted_at_once() {
     let (mut stage, daemon, mut holder) = with_only_place_taken();
-    // Less than the tick of a second, at least once: the others may wait for a processor.
+    // One round must take less than the tick of 1 s. The other rounds may wait for a processor.
     let times = (1..=5).map(|round| {
         let next = format!("next-{round}");
         launch(&mut stage, &daemon, 1, &[], &format!("report {next} hold"));
@@ -78,7 +78,8 @@ fn freed_lease_is_granted_at_once() {
         holder = stage.reported(&next);
         freed.elapsed()
     });
-    let least = times.min().expect("five rounds");
+    // The first round may begin shortly before a tick; each of the others would begin after the one that ended the last.
+    let least = times.skip(1).min().expect("four rounds");
     assert!(least < Duration::from_millis(500), "{least:?}");
 }
 

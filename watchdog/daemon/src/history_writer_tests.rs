@@ -95,10 +95,8 @@ fn records_are_written_soon() {
     let dir = tempfile::tempdir().unwrap();
     let (writer, _ended) = start(RunContext::now(dir.path(), StateNotes::default()), LIMITS).unwrap();
     eventually("there is a file", || dir.path().join(history::FILE).exists());
-    let wrote = Instant::now();
     writer.write(String::new(), None, numbered(1).what);
     eventually("the record is in it", || !comms(dir.path()).is_empty());
-    assert!(wrote.elapsed() < PATIENCE, "it took {:?}", wrote.elapsed());
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn hung_receiver_delays_no_sender() {
     let notifier = start(to_command(vec!["/bin/sleep".to_owned(), "3".to_owned()])).unwrap();
     let began = Instant::now();
     (0..2 * QUEUE).for_each(|_| notifier.receipt(&receipt(ActionState::Done)));
-    // The receiver takes five minutes for those that the queue has no room for.
+    // A sender that waited for the receiver would wait five minutes.
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 

@@ -23,7 +23,8 @@ pub struct TestProcess {
 impl TestProcess {
     pub fn spawn(command: &mut Command) -> Self {
         let mut child = Err(io::ErrorKind::ExecutableFileBusy.into());
-        // A child that another test starts at this moment may hold a file that this test has just written, until its own exec.
+        // A child of another test may hold a file that this test has just written open until its exec. Until then the kernel
+        // refuses to execute the file.
         while child.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy) {
             child = command.spawn();
         }

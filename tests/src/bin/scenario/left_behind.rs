@@ -52,7 +52,7 @@ pub(crate) fn stage(guard: ScenarioGuard) -> ScenarioReport {
     stage.mark("demand");
     let fed = poll(DEMAND, || {
         let fed = stage.reports().contains_key("fed");
-        (fed || !is_alive(healthy)).then_some(fed)
+        (fed || !is_alive(healthy)).then_some(fed && demand.elapsed() <= DEMAND)
     });
     // A guard that has killed once may kill again.
     std::thread::sleep(Duration::from_secs(5));

@@ -199,7 +199,7 @@ pub(crate) fn until(at_most: Duration, mut condition: impl FnMut() -> bool) -> D
     started.elapsed()
 }
 
-/// The first guest's answer after all pauses; all renew their rows. A stall of the machine for 2/3 TTL is a pause.
+/// The first guest's answer after all pauses; all renew their rows. A stall of the machine for 2/3 of the TTL begins a pause.
 pub(crate) fn unpaused_answer(guests: &mut [&mut FleetGuest], pools: &[(&str, u32)]) -> FleetAnswer {
     let mut answer = FleetAnswer::Void;
     until(soon_after(SHORT), || {

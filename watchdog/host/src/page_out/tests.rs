@@ -177,7 +177,7 @@ fn without_swap_only_files() {
 
 #[test]
 fn exited_process_is_gone() {
-    // Before it is dead, some of it may go out.
+    // Until the process is dead, a page-out may move some of its memory to another test's swap.
     let _turn = SwapTurn::take();
     let mut subject = holder();
     let stranger = ProcessId { start_time: Ticks(subject.process.start_time.0 + 1), ..subject.process };

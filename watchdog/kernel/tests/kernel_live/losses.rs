@@ -24,7 +24,7 @@ fn lost_records_counted_by_kind() {
     assert!(lost.of(RecordKind::Fork) > 0);
     let forks = lost.of(RecordKind::Fork) + reported(|event| matches!(event, KernelEvent::Fork(_)));
     let exits = lost.of(RecordKind::Exit) + reported(|event| matches!(event, KernelEvent::Exit(_)));
-    // Linux 7 may skip a program, for a process of the whole host.
+    // Linux 7 may skip a program. It counts that for all processes of the host.
     let missed = lost.missed();
     assert!((forks..=forks + missed).contains(&300) && (exits..=exits + missed).contains(&301), "{lost:?}");
     assert!(lost.total() - lost.lifecycle() <= missed, "{lost:?}");

@@ -22,11 +22,20 @@ async fn early_drain_delays_no_later_event() {
     tracer.track(agent.process, &root(agent.process)).expect("track");
     agent.go();
 
+    let mut unnoticed = 0;
     for _ in 0..200 {
         let mut events = Vec::new();
         while events.is_empty() {
-            let next = lifecycle.next(&mut events, |_| true);
-            timeout(soon(), next).await.expect("the agent forks all the time").expect("a ring");
+            match timeout(soon() / 3, lifecycle.next(&mut events, |_| true)).await {
+                Ok(read) => read.expect("a ring"),
+                // If a program is held up before it sends its record, no notice follows. The daemon drains the ring
+                // now and then, so the test does too.
+                Err(_) => {
+                    unnoticed += 1;
+                    lifecycle.drain(&mut events);
+                }
+            }
+            assert!(unnoticed <= 1, "the agent forks all the time");
         }
         for _ in 0..8 {
             lifecycle.drain(&mut events);

@@ -13,8 +13,8 @@ pub(crate) fn soon() -> Duration {
     Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 300 } else { 60 })
 }
 
-/// Starts a program, which may be a file that this test has just written: a child that another test starts meanwhile holds its
-/// descriptor until its own exec, and the kernel then refuses to execute it (`ETXTBSY`).
+/// Starts a program, which may be a file that this test has just written. A child of another test may hold that file open until
+/// its exec. Until then the kernel refuses to execute the file (`ETXTBSY`).
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {
