@@ -72,7 +72,9 @@ async function stop(child) {
   await Promise.race([ended, sleep(5_000).then(() => child.kill('SIGKILL'))]);
 }
 const ctl = (...args) => JSON.parse(spawnSync(bin('watchdogctl'), ['--socket', socket, '--json', ...args], { maxBuffer: 1 << 28 }).stdout);
-const sessions = () => ctl('tree').sessions.filter((session) => session.state !== 'ended');
+// A session that has ended may have a process that somebody keeps.
+const listed = () => ctl('tree').sessions;
+const sessions = () => listed().filter((session) => session.state !== 'ended');
 // Other agents may run on this host. Those of the configuration have a path of their own.
 const isOurs = (one) => OURS.includes(one.profile) || one.processes.some(({ pid }) => started.some((child) => child.pid === pid));
 function killAll(sessions) {
@@ -546,7 +548,7 @@ function checkpoint() {
     for (const context of browser.contexts()) await context.close();
     if (hasExited(daemon)) await startDaemon();
     const added = () => sessions().filter((one) => isOurs(one) && !ours.has(one.id));
-    killAll(added());
+    killAll(listed().filter((one) => isOurs(one) && !ours.has(one.id)));
     const mine = started.splice(first);
     if (mine.includes(daemon)) started.push(daemon);
     for (const child of mine.filter((child) => child !== daemon).reverse()) await stop(child);
@@ -671,7 +673,7 @@ try {
 } finally {
   if (browser) await browser.close();
   // Descendants of the stage, as the daemon knows them; then the rest.
-  try { killAll(sessions().filter(isOurs)); } catch { /* the daemon has exited */ }
+  try { killAll(listed().filter(isOurs)); } catch { /* the daemon has exited */ }
   for (const child of started.reverse()) await stop(child);
   for (const undo of cleanups.reverse()) await undo();
   spawnSync(bin('watchdogd'), ['--runtime-dir', join(scratch, 'run'), '--unpin']);
