@@ -90,8 +90,7 @@ fn postmortem_flood_costs_few_threads() {
     assert_eq!(answer.code, 0, "{answer:?}");
     assert!(took < seconds(30.0), "another user waited for {took:?}");
     assert!(most <= before + READING_THREADS, "{most} threads, {before} before");
-    // Ten attempts of half a second.
-    let idle = poll(seconds(0.25), || {
+    let idle = poll(seconds(5.0), || {
         let ticks = cpu_ticks(&daemon);
         std::thread::sleep(Duration::from_millis(500));
         (cpu_ticks(&daemon) - ticks < 10).then_some(())
