@@ -25,6 +25,17 @@ fn oom_death(daemon: &Daemon, process: ProcessKey, within: Duration) -> Value {
     poll(seconds(5.0), looked_into).unwrap_or(death)
 }
 
+/// Whether Linux 7 skipped the programs on this exit. Then the death says that nobody observed its status.
+fn is_unobserved(daemon: &Daemon, death: &Value) -> bool {
+    let unobserved = death["cause"] == "unknown" && daemon.status().tracking.missed_runs > 0;
+    if unobserved {
+        let summary = death["summary"].as_str().unwrap_or_default();
+        assert!(summary.contains("its exit status was not observed"), "{death:#}");
+        eprintln!("the kernel skipped the programs on an exit");
+    }
+    unobserved
+}
+
 #[test]
 fn strangers_sigterm_names_the_stranger() {
     let (stage, daemon, _, helper) = helper("hold");
@@ -32,6 +43,9 @@ fn strangers_sigterm_names_the_stranger() {
     stage.signal(helper, Signal::TERM);
 
     let death = daemon.death(helper.pid, seconds(5.0));
+    if is_unobserved(&daemon, &death) {
+        return;
+    }
     assert_eq!((&death["cause"], &death["signal"]), (&"killed".into(), &15.into()), "{death:#}");
     let sender = &death["sender"];
     assert_eq!(sender["relation"], "stranger", "{death:#}");
@@ -135,6 +149,9 @@ fn cgroup_oom_names_cgroup() {
     stage.mark("leak");
 
     let death = oom_death(&daemon, hog, limit(Duration::from_secs(40)));
+    if is_unobserved(&daemon, &death) {
+        return;
+    }
     assert_eq!((&death["cause"], &death["signal"]), (&"oom".into(), &9.into()), "{death:#}");
     assert!(daemon.events().iter().any(|event| event.detail.kind() == "oom" && event.pid == Some(hog.pid)));
     let oom = &death["oom"];
@@ -184,6 +201,9 @@ fn host_oom_names_largest_session() {
     stage.mark("go");
 
     let death = oom_death(&daemon, hog, limit(Duration::from_secs(60)));
+    if is_unobserved(&daemon, &death) {
+        return;
+    }
     assert_eq!(death["cause"], "oom", "{death:#}");
     let oom = &death["oom"];
     // Kernels that preempt programs skip some, and count them. Then the scope is not known.
