@@ -22,13 +22,7 @@ pub struct TestProcess {
 
 impl TestProcess {
     pub fn spawn(command: &mut Command) -> Self {
-        let mut child = Err(io::ErrorKind::ExecutableFileBusy.into());
-        // A child of another test may hold a file that this test has just written open until its exec. Until then the kernel
-        // refuses to execute the file.
-        while child.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy) {
-            child = command.spawn();
-        }
-        let child = child.unwrap();
+        let child = spawn(command).unwrap();
         let process = identity(Pid(child.id()));
         eventually("the end of the exec", || has_executed(process.pid));
         Self { child, process }
@@ -101,6 +95,19 @@ impl TestHierarchy {
 /// The process that has this pid now.
 pub fn identity(pid: Pid) -> ProcessId {
     ProcessDir::open(pid).unwrap().unwrap().stat(&mut Vec::new()).unwrap().unwrap().process
+}
+
+/// Starts a program, which may be a file that this test has just written. A child of another test may hold that file open until
+/// its exec. Until then the kernel refuses to execute the file (`ETXTBSY`).
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            started => return started,
+        }
+    }
 }
 
 /// Whether a process has arguments, which an exec sets last, or is dead.

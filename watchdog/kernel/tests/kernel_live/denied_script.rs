@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use tempfile::TempDir;
+use watchdog_host::testing::spawn;
 use watchdog_types::{Attempt, Denied, KernelEvent, Pid};
 
-use super::scene::{KernelScene, spawn};
+use super::scene::KernelScene;
 
 /// A script that logs each of its starts.
 pub(super) struct DeniedScript {

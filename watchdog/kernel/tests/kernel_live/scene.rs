@@ -1,29 +1,16 @@
 //! A loaded tracer, and child processes that tests control.
 
-use std::io;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use watchdog_config::Candidates;
+use watchdog_host::testing::spawn;
 use watchdog_kernel::{EventRing, LoadOptions, Tracer, TrackOutcome};
 use watchdog_types::{Exec, Exit, Fork, KernelEvent, Lineage, Pid, ProcessId, Ticks};
 
 /// Time limit for an event on a host that is busy with other tests; longer in a guest, whose processor is emulated.
 pub(crate) fn soon() -> Duration {
     Duration::from_secs(if std::env::var_os("WATCHDOG_GUEST").is_some() { 300 } else { 60 })
-}
-
-/// Starts a program, which may be a file that this test has just written. A child of another test may hold that file open until
-/// its exec. Until then the kernel refuses to execute the file (`ETXTBSY`).
-pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
-    loop {
-        match command.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            started => return started,
-        }
-    }
 }
 
 /// Loaded programs, and all their events so far.
