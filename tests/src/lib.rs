@@ -46,7 +46,7 @@ pub use redis_link::RedisLink;
 pub use redis_server::RedisServer;
 pub use set_clock::SetClock;
 pub use snapshot::{Snapshot, evidence};
-pub use stage::Stage;
+pub use stage::{Stage, copy};
 pub use tmux::Tmux;
 pub use web_page::WebPage;
 

@@ -235,7 +235,11 @@ pub(crate) fn install(program: &Path, path: &Path) {
     }
 }
 
-fn copy(program: &Path, path: &Path) {
+/// Copies a program in a process of its own: a test that holds the copy open while another thread forks could not execute it.
+///
+/// # Panics
+/// When that fails.
+pub fn copy(program: &Path, path: &Path) {
     let copied = Command::new(&binaries().fixture).arg("copy").args([program, path]).status().expect("the fixture");
     assert!(copied.success(), "cannot copy {} to {}", program.display(), path.display());
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use watchdog_api::{FindingKind, Process, ProcessState};
-use watchdog_tests::{Daemon, InnerRun, Isolation, ProcessKey, Stage, binaries, inside, is_alive, poll, seconds};
+use watchdog_tests::{Daemon, InnerRun, Isolation, ProcessKey, Stage, binaries, copy, inside, is_alive, poll, seconds};
 
 /// A tree with short-lived processes, a double fork and a process in a namespace below; kills its agent.
 fn track_from_fork_to_reap() {
@@ -114,9 +114,7 @@ fn kill_from_outside(run: InnerRun) {
     let victim = run.shared().join("victim");
     let pid = poll(seconds(60.0), || std::fs::read_to_string(&victim).ok()).expect("the second run names its victim");
     let outsider = run.shared().join("outsider");
-    let copied =
-        std::process::Command::new(&binaries().fixture).arg("copy").args([&binaries().fixture, &outsider]).status();
-    assert!(copied.expect("the fixture runs").success());
+    copy(&binaries().fixture, &outsider);
     let ran = std::process::Command::new(&outsider)
         .args(["times", "3", "[", "fork", "[", "exit", "]", "]", "wait"])
         .status()
